@@ -1,0 +1,2 @@
+// Package lanes decides where work runs.
+package lanes
