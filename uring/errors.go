@@ -18,7 +18,7 @@ var (
 	// ErrReadOnly: the disk was opened read-only, or its file system is.
 	ErrReadOnly = errors.New("uring: read-only disk")
 	// ErrNotExist wraps fs.ErrNotExist.
-	ErrNotExist = fmt.Errorf("uring: no such file: %w", fs.ErrNotExist)
+	ErrNotExist = fmt.Errorf("uring: %w", fs.ErrNotExist)
 	// ErrLocked: somebody else holds the lock.
 	ErrLocked = errors.New("uring: locked by another user")
 	// ErrClosed: the file, disk or ring has been closed.
@@ -34,17 +34,13 @@ func WrapError(op, name string, err error) error {
 	}
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
-		var kind error
 		switch errno {
 		case syscall.ENOSPC, syscall.EDQUOT:
-			kind = ErrNoSpace
+			return fmt.Errorf("uring: %s %s: %w (%w)", op, name, ErrNoSpace, errno)
 		case syscall.EROFS:
-			kind = ErrReadOnly
+			err = ErrReadOnly
 		case syscall.ENOENT:
-			kind = ErrNotExist
-		}
-		if kind != nil {
-			return fmt.Errorf("uring: %s %s: %w (%w)", op, name, kind, errno)
+			err = ErrNotExist
 		}
 	}
 	return fmt.Errorf("uring: %s %s: %w", op, name, err)
