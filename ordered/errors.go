@@ -1,0 +1,21 @@
+package ordered
+
+import "errors"
+
+var (
+	// ErrCorrupt: bytes that were durable are not what was written. The text
+	// says file and offset. Read errors of the disk are never ErrCorrupt.
+	ErrCorrupt = errors.New("ordered: corrupt")
+	// ErrFailed: an earlier write or sync failed. What the medium holds is
+	// unknown and the kernel may have dropped the bytes, so that a later sync
+	// proves nothing: the log refuses everything until it is opened again.
+	ErrFailed = errors.New("ordered: log failed")
+	// ErrClosed: the log has been closed.
+	ErrClosed = errors.New("ordered: closed")
+	// ErrTooLarge: a payload above MaxPayload.
+	ErrTooLarge = errors.New("ordered: payload too large")
+	// ErrInUse: the segment is still written to.
+	ErrInUse = errors.New("ordered: segment in use")
+	// ErrNoSegment: no such segment.
+	ErrNoSegment = errors.New("ordered: no such segment")
+)
