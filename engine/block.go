@@ -117,19 +117,24 @@ func (b *block) entry(off int) (shared, keyOff, valOff, end int, ok bool) {
 	if off < 0 || off >= b.restarts {
 		return 0, 0, 0, 0, false
 	}
-	p := b.data[off:b.restarts]
+	d := b.data[:b.restarts]
+	// Entries are read far more often than anything else here. Keys are mostly
+	// short and values mostly below 16 KiB.
 	var nonShared, valLen int
-	if len(p) >= 3 && p[0]|p[1]|p[2] < 0x80 {
-		shared, nonShared, valLen, keyOff = int(p[0]), int(p[1]), int(p[2]), off+3
+	if off+4 <= len(d) && d[off]|d[off+1] < 0x80 && d[off+2]&d[off+3] < 0x80 {
+		shared, nonShared, valLen, keyOff = int(d[off]), int(d[off+1]), int(d[off+2]), off+3
+		if valLen >= 0x80 {
+			valLen, keyOff = valLen&0x7f|int(d[off+3])<<7, off+4
+		}
 	} else {
 		var v [3]uint64
 		keyOff = off
 		for i := range v {
-			x, n := binary.Uvarint(p)
+			x, n := binary.Uvarint(d[keyOff:])
 			if n <= 0 || x > 1<<31 {
 				return 0, 0, 0, 0, false
 			}
-			v[i], p, keyOff = x, p[n:], keyOff+n
+			v[i], keyOff = x, keyOff+n
 		}
 		shared, nonShared, valLen = int(v[0]), int(v[1]), int(v[2])
 	}

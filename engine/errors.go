@@ -1,6 +1,10 @@
 package engine
 
-import "errors"
+import (
+	"errors"
+
+	"prismfs/uring"
+)
 
 // The kinds of failure that callers tell apart. Everything else reaches the
 // caller as a wrapped error of the disk.
@@ -9,7 +13,7 @@ var (
 	ErrNotFound = errors.New("engine: not found")
 	// ErrWouldBlock answers a NoWait call that would have had to wait for
 	// the disk, a flush or a compaction. The call had no effect.
-	ErrWouldBlock = errors.New("engine: would block")
+	ErrWouldBlock = uring.ErrWouldBlock
 	// ErrCorrupt is wrapped by every report of bytes that fail their
 	// checksum or break the format.
 	ErrCorrupt = errors.New("engine: corrupt")
@@ -19,8 +23,9 @@ var (
 	// that turned read-only after a failed log or manifest write: then it
 	// wraps the cause as well, and stays until the store is opened again.
 	ErrReadOnly = errors.New("engine: read-only")
-	// ErrNoSpace says that the disk is full; it ends when room returns.
-	ErrNoSpace = errors.New("engine: no space")
+	// ErrNoSpace says that the disk is full; it ends when room returns. It
+	// is the disk's own sentinel, so that either name matches.
+	ErrNoSpace = uring.ErrNoSpace
 	// ErrStopReplay is returned by Options.Replay to end the recovery
 	// before the batch it was given: that batch and all later ones are
 	// dropped for good.

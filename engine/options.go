@@ -80,6 +80,10 @@ type Options struct {
 	ReplayNote  func(note []byte) error
 	ReplayStart func() error
 	Replay      func(b *BatchReader) error
+	// AfterReplay may add a batch to the end of what was replayed. get reads
+	// what the tables held before the replay. Not called when the store is
+	// read-only, or new.
+	AfterReplay func(get func(key []byte) ([]byte, error), b *Batch) error
 
 	Logf func(format string, args ...any)
 }
