@@ -18,9 +18,9 @@ import (
 type Mode int
 
 const (
-	Auto  Mode = iota // io_uring if Probe succeeds, else pread
-	Ring              // io_uring or an error
-	Pread             // the BlockingIO lane
+	Auto     Mode = iota // io_uring if Probe succeeds, else pread
+	RingOnly             // io_uring or an error
+	Pread                // the BlockingIO lane
 )
 
 // Options of Open.
@@ -43,8 +43,18 @@ func Open(dir string, o Options) (Disk, error) {
 	if err != nil {
 		return nil, WrapError("open disk", dir, err)
 	}
-	d := &disk{dir: dir, lanes: o.Lanes, readOnly: o.ReadOnly}
+	d := &disk{dir: dir, lanes: o.Lanes, readOnly: o.ReadOnly, reads: newAsyncGate()}
 	d.root.init(fd)
+	if o.Mode != Pread {
+		err := Probe()
+		if err == nil {
+			d.reactor, err = newReactor(d, o.RingEntries)
+		}
+		if err != nil && o.Mode == RingOnly {
+			d.root.close()
+			return nil, err
+		}
+	}
 	var st unix.Statfs_t
 	if _, err := retry(func() (int, error) { return 0, unix.Fstatfs(fd, &st) }); err == nil && st.Flags&unix.ST_RDONLY != 0 {
 		d.readOnly = true
@@ -58,16 +68,27 @@ type disk struct {
 	root     fdRef
 	lanes    *lanes.Runtime
 	readOnly bool
+	reactor  *reactor // nil: asynchronous reads go to the BlockingIO lane
+	reads    *asyncGate
 	noNoWait atomic.Bool // stored by the first NOWAIT read that the file system refuses
 }
 
 func (d *disk) ReadOnly() bool { return d.readOnly }
 
-func (d *disk) Mode() string { return "pread" }
+func (d *disk) Mode() string {
+	if d.reactor == nil || d.reactor.broken.Load() {
+		return "pread"
+	}
+	return "io_uring"
+}
 
 func (d *disk) Close() error {
 	if !d.root.close() {
 		return WrapError("close disk", d.dir, ErrClosed)
+	}
+	d.reads.closeAndWait()
+	if d.reactor != nil {
+		return d.reactor.close()
 	}
 	return nil
 }
@@ -278,24 +299,19 @@ func retry(call func() (int, error)) (int, error) {
 	}
 }
 
-// fdRef is a descriptor with a count of its users: a descriptor number that is
-// closed under a running call could name another file by the time the kernel
-// looks at it. The high bit of state says closed, the rest counts users.
-type fdRef struct {
-	fd    int
-	state atomic.Int64
+// refs counts the users of something that can be closed. Nothing is counted
+// after the close, so that exactly one call sees the last user go.
+type refs struct {
+	state atomic.Int64 // refsClosed, and below it the number of users
 }
 
-const fdClosed = int64(1) << 62
+const refsClosed = int64(1) << 62
 
-func (r *fdRef) init(fd int) { r.fd = fd }
-
-// acquire adds a user unless the descriptor is closed. Nothing is counted
-// after the close, so that exactly one release sees the last user go.
-func (r *fdRef) acquire() bool {
+// acquire adds a user unless closed.
+func (r *refs) acquire() bool {
 	for {
 		s := r.state.Load()
-		if s&fdClosed != 0 {
+		if s&refsClosed != 0 {
 			return false
 		}
 		if r.state.CompareAndSwap(s, s+1) {
@@ -304,21 +320,57 @@ func (r *fdRef) acquire() bool {
 	}
 }
 
+// release says whether this was the last user of something closed.
+func (r *refs) release() (last bool) { return r.state.Add(-1) == refsClosed }
+
+// close says whether it was open before, and whether there is no user left.
+func (r *refs) close() (wasOpen, last bool) {
+	s := r.state.Or(refsClosed)
+	return s&refsClosed == 0, s == 0
+}
+
+// fdRef is a descriptor with its users: a number that is closed under a running
+// call could name another file by the time the kernel looks at it. The last
+// user closes it.
+type fdRef struct {
+	fd int
+	refs
+}
+
+func (r *fdRef) init(fd int) { r.fd = fd }
+
 func (r *fdRef) release() {
-	if r.state.Add(-1) == fdClosed {
+	if r.refs.release() {
 		unix.Close(r.fd)
 	}
 }
 
-// close marks the descriptor closed and says whether it was open before. The
-// last user closes it.
+// close says whether the descriptor was open before.
 func (r *fdRef) close() bool {
-	s := r.state.Or(fdClosed)
-	if s&fdClosed != 0 {
-		return false
-	}
-	if s == 0 {
+	wasOpen, last := r.refs.close()
+	if last {
 		unix.Close(r.fd)
 	}
-	return true
+	return wasOpen
+}
+
+// asyncGate counts the asynchronous reads of a disk, from the submission until
+// Done is queued, for Close to wait.
+type asyncGate struct {
+	refs
+	idle chan struct{} // closed when closed and without users
+}
+
+func newAsyncGate() *asyncGate { return &asyncGate{idle: make(chan struct{})} }
+
+func (g *asyncGate) release() {
+	if g.refs.release() {
+		close(g.idle)
+	}
+}
+
+func (g *asyncGate) closeAndWait() {
+	if _, last := g.refs.close(); !last {
+		<-g.idle
+	}
 }

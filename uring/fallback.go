@@ -105,27 +105,29 @@ func preadNoWait(fd int, p []byte, off int64) (int, syscall.Errno) {
 	return int(n), errno
 }
 
-// ReadAsync over the BlockingIO lane.
 func (f *file) ReadAsync(r *Read) error {
 	if !f.ref.acquire() {
 		return WrapError("read", f.name, ErrClosed)
 	}
-	r.file, r.N, r.Err = f, 0, nil
-	if err := f.d.readBlocking(r); err != nil {
+	if !f.d.reads.acquire() {
 		f.ref.release()
-		return WrapError("read", f.name, err)
+		return WrapError("read", f.name, ErrClosed)
 	}
+	r.file, r.N, r.Err = f, 0, nil
+	if re := f.d.reactor; re != nil && re.submit(r) {
+		return nil
+	}
+	f.d.readBlocking(r)
 	return nil
 }
 
 // readBlocking does r, or what the ring has left of it, on the BlockingIO lane.
-func (d *disk) readBlocking(r *Read) error {
+// A lane that is closing takes nothing, but an accepted read must end.
+func (d *disk) readBlocking(r *Read) {
 	r.job.Run, r.job.Arg = runBlockingRead, r
-	if d.lanes == nil {
+	if d.lanes == nil || d.lanes.BlockingIO.Submit(&r.job) != nil {
 		go runBlockingRead(&r.job)
-		return nil
 	}
-	return d.lanes.BlockingIO.Submit(&r.job)
 }
 
 func runBlockingRead(j *lanes.Job) {
@@ -134,16 +136,15 @@ func runBlockingRead(j *lanes.Job) {
 	r.file.d.complete(r)
 }
 
-// complete hands a finished read back: its file reference first, as the owner
-// may reuse r from the moment Done is queued.
+// complete hands a finished read back: the references first, as the owner may
+// reuse r, and close the file, from the moment Done is queued.
 func (d *disk) complete(r *Read) {
 	r.file.ref.release()
 	r.file = nil
-	if d.lanes != nil && d.lanes.CPU.Submit(r.Done) == nil {
-		return
+	if d.lanes == nil || d.lanes.CPU.Submit(r.Done) != nil {
+		go r.Done.Run(r.Done)
 	}
-	// The pool is gone or was never there: the owner still waits.
-	go r.Done.Run(r.Done)
+	d.reads.release()
 }
 
 func (f *file) WriteAt(p []byte, off int64) (int, error) {

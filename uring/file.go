@@ -94,6 +94,7 @@ type Read struct {
 
 	job  lanes.Job // carries the read to the BlockingIO lane
 	file *file
+	next *Read // reactor's queue
 }
 
 // CheckName returns the cleaned name, "." for the root, or EINVAL for what
