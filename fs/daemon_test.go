@@ -53,7 +53,7 @@ func daemonMain(s string) int {
 		say("failed %v", err)
 		return 1
 	}
-	before := runtime.NumGoroutine()
+	before, fdsBefore := runtime.NumGoroutine(), transportFDs()
 	srv, err := fs.Mount(o.Mount, h)
 	if err != nil {
 		say("failed %v", err)
@@ -124,16 +124,23 @@ func daemonMain(s string) int {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	fds, _ := os.ReadDir("/proc/self/fd")
-	open := 0
-	for _, e := range fds {
-		if l, _ := os.Readlink("/proc/self/fd/" + e.Name()); l == "/dev/fuse" || strings.Contains(l, "io_uring") {
-			open++
-		}
-	}
+	open := transportFDs() - fdsBefore
 	say("served goroutines=%d fds=%d err=%v", left, open, err)
 	<-eof
 	return 0
+}
+
+// transportFDs counts descriptors of the kinds that transports use. The Go
+// runtime's poller has one of them, from the first directory read here on.
+func transportFDs() (n int) {
+	fds, _ := os.ReadDir("/proc/self/fd")
+	for _, e := range fds {
+		switch l, _ := os.Readlink("/proc/self/fd/" + e.Name()); l {
+		case "/dev/fuse", "anon_inode:[io_uring]", "anon_inode:[eventfd]":
+			n++
+		}
+	}
+	return n
 }
 
 // daemon is a running subprocess.

@@ -33,6 +33,7 @@ const capsAlways uint64 = fuse.CAP_ASYNC_READ |
 	fuse.CAP_NO_OPEN_SUPPORT |
 	fuse.CAP_NO_OPENDIR_SUPPORT |
 	fuse.CAP_PARALLEL_DIROPS |
+	fuse.CAP_ABORT_ERROR | // an abort can be told from an unmount
 	fuse.CAP_MAX_PAGES |
 	fuse.CAP_CACHE_SYMLINKS |
 	fuse.CAP_EXPLICIT_INVAL_DATA |

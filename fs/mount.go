@@ -28,8 +28,8 @@ var (
 	ErrBadOption      = errors.New("unknown mount option")
 	ErrNoURing        = errors.New("FUSE over io_uring is not available")
 	ErrNotMounted     = errors.New("not mounted")
-	// ErrAborted is Serve's result when the connection was cut off (umount -f,
-	// /sys/fs/fuse/connections) instead of unmounted.
+	// ErrAborted is Serve's result when the connection was cut off by way of
+	// /sys/fs/fuse/connections instead of unmounted.
 	ErrAborted = errors.New("fs: connection to the kernel aborted")
 )
 
@@ -183,9 +183,8 @@ type Server struct {
 	fdMu sync.RWMutex
 	fd   int // /dev/fuse; -1 once Serve has returned
 
-	ready     chan struct{} // closed when requests are served
-	readyOnce sync.Once
-	served    chan struct{} // closed when Serve has returned
+	ready  chan struct{} // closed when requests are served
+	served chan struct{} // closed when Serve has returned
 }
 
 // Mount mounts the file system and settles INIT with the kernel. Requests wait
@@ -273,11 +272,20 @@ func (s *Server) start() error {
 // io_uring that isn't kept would hang the mount. It clears the capability in n
 // when it settles for devfuse.
 func (s *Server) newTransport(n *Negotiated) (Transport, error) {
-	if !n.Has(fuse.CAP_OVER_IO_URING) && s.o.URing == URingOn {
+	if n.Has(fuse.CAP_OVER_IO_URING) {
+		t, err := newURing(s.fd, n.MaxWrite, s.o.Memory, s.o.Logf, s.markReady, s.Abort)
+		switch {
+		case err == nil:
+			return t, nil
+		case s.o.URing == URingOn:
+			return nil, fmt.Errorf("%w: %w", ErrNoURing, err)
+		}
+		s.o.Logf("fs: %s: not over io_uring: %v", s.o.Mountpoint, err)
+		n.Flags &^= fuse.CAP_OVER_IO_URING
+	} else if s.o.URing == URingOn {
 		return nil, fmt.Errorf("%w: the kernel doesn't offer it (/sys/module/fuse/parameters/enable_uring)", ErrNoURing)
 	}
-	n.Flags &^= fuse.CAP_OVER_IO_URING
-	return newDevfuse(s.fd, s.o.Readers, n.MaxWrite, s.o.Memory, s.o.Logf), nil
+	return newDevfuse(s.fd, s.o.Readers, n.MaxWrite, s.o.Memory, s.o.Logf, s.markReady), nil
 }
 
 // checkMountpoint returns the absolute path without symlinks.
@@ -406,7 +414,6 @@ func receiveFd(sock int) (int, error) {
 // Serve answers requests until the file system is unmounted. It is called
 // once; everything is released when it returns. Its errors are Transport's.
 func (s *Server) Serve() error {
-	s.markReady()
 	err := s.transport.Serve(s.handler)
 	s.transport.Close()
 	s.fdMu.Lock()
@@ -417,7 +424,7 @@ func (s *Server) Serve() error {
 	return err
 }
 
-func (s *Server) markReady() { s.readyOnce.Do(func() { close(s.ready) }) }
+func (s *Server) markReady() { close(s.ready) }
 
 // WaitMounted blocks until requests are answered: the mount can be used, by
 // other processes. It fails when Serve has ended before.

@@ -220,8 +220,32 @@ func TestAbortWithParked(t *testing.T) {
 		if n := d.mustDo("holding"); n != "1" {
 			t.Errorf("holding %s", n)
 		}
-		if answer, _ := d.end("release"); answer != "ok 1" {
-			t.Errorf("release: %q", answer)
+		if answer, err := d.end("release"); answer != "ok 1" || err != "<nil>" && err != fs.ErrAborted.Error() {
+			t.Errorf("release: %q, Serve: %s", answer, err) // nil without fusectl
+		}
+	})
+}
+
+// An abort from outside is told from an unmount.
+func TestAbortByControl(t *testing.T) {
+	needFuse(t)
+	ctl := t.TempDir()
+	if err := syscall.Mount("none", ctl, "fusectl", 0, ""); err != nil {
+		t.Skip("no fusectl: ", err)
+	}
+	defer syscall.Unmount(ctl, syscall.MNT_DETACH)
+	onTransports(t, func(t *testing.T, mode fs.URingMode) {
+		d := start(t, daemonOptions{Mount: fs.MountOptions{URing: mode}})
+		var st syscall.Stat_t
+		if err := syscall.Stat(d.dir, &st); err != nil {
+			t.Fatal(err)
+		}
+		p := filepath.Join(ctl, fmt.Sprint(st.Dev&0xff|st.Dev>>12&0xfff00), "abort")
+		if err := os.WriteFile(p, []byte("1"), 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.served(); err != fs.ErrAborted.Error() {
+			t.Errorf("Serve: %s", err)
 		}
 	})
 }

@@ -18,8 +18,8 @@ type Handler interface {
 type Transport interface {
 	// Serve runs until the file system is unmounted, when it returns nil, or
 	// the connection is aborted, when it returns ErrAborted or what broke it.
-	// It returns only when every request has been answered: nothing of the
-	// transport is in use any more.
+	// It returns only when every request has been answered, so that nothing of
+	// the transport is in use any more.
 	Serve(h Handler) error
 	// Name is "io_uring" or "devfuse".
 	Name() string

@@ -32,12 +32,13 @@ type devfuse struct {
 	maxWrite   int
 	big, small *requestPool
 	logf       func(string, ...any)
+	ready      func() // called once when Serve serves
 }
 
 // newDevfuse makes a transport that spends at most budget bytes on buffers,
 // but has at least one big buffer more than it has readers.
-func newDevfuse(fd, readers, maxWrite int, budget int64, logf func(string, ...any)) *devfuse {
-	t := &devfuse{fd: fd, readers: readers, maxWrite: maxWrite, logf: logf}
+func newDevfuse(fd, readers, maxWrite int, budget int64, logf func(string, ...any), ready func()) *devfuse {
+	t := &devfuse{fd: fd, readers: readers, maxWrite: maxWrite, logf: logf, ready: ready}
 	bigLen, smallLen := bodyAt+maxWrite, outHeaderLen+smallOut
 	t.big = newRequestPool(max(readers+1, int(budget*3/4)/bigLen), func() *Request {
 		b, err := unix.Mmap(-1, 0, bigLen, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
@@ -57,6 +58,7 @@ func (t *devfuse) Name() string { return "devfuse" }
 func (t *devfuse) Serve(h Handler) error {
 	errs := make([]error, t.readers)
 	var wg sync.WaitGroup
+	t.ready()
 	for i := range t.readers {
 		wg.Go(func() { errs[i] = t.read(h) })
 	}
