@@ -82,11 +82,16 @@ type DB struct {
 	snapshots []SeqNum         // guarded by mu; ascending
 	manual    []*manualRequest // guarded by mu
 	retired   []retiredTable   // guarded by mu
+	live      map[FileNum]bool // guarded by mu; tables that some version names
 	idle      bool             // guarded by mu; the background found nothing to do
 	stats     Stats            // guarded by mu; the counters of it
 
-	// Owned by the background goroutine (by Open before it starts).
+	// stepMu is held over each flush, compaction and deletion, and by a check
+	// that looks at the files. It guards what only the background changes, as
+	// Open does before it starts.
+	stepMu     sync.Mutex
 	manifest   manifest
+	replayed   []FileNum // logs whose records are in the memtables; ReadOnly only
 	logNumber  FileNum // as the manifest states
 	flushedSeq SeqNum  // as the manifest states
 	pointers   [numLevels][]byte
@@ -287,8 +292,16 @@ func (db *DB) releaseVersion(v *version) {
 func (db *DB) retireLocked(dead []*fileMeta) {
 	e := db.epochs.cur.Load()
 	for _, f := range dead {
+		delete(db.live, f.num)
 		db.retired = append(db.retired, retiredTable{f.num, e})
 	}
+}
+
+// heldByReader says whether some version names the table.
+func (db *DB) heldByReader(num FileNum) bool {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return db.live[num]
 }
 
 // retryDelay is how long background work waits after it ran out of space.
@@ -322,8 +335,10 @@ func (db *DB) background() {
 func (db *DB) work() time.Duration {
 	for {
 		db.setIdle(false)
+		db.stepMu.Lock()
 		again, err := db.step()
 		waiting := db.clean()
+		db.stepMu.Unlock()
 		switch {
 		case errors.Is(err, errClosing):
 			return 0

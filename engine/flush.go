@@ -263,6 +263,9 @@ func (db *DB) install(edit *versionEdit, change func(v *view)) error {
 		db.pointers[p.level] = p.key
 	}
 	db.mu.Lock()
+	for _, a := range edit.added {
+		db.live[a.meta.num] = true
+	}
 	db.publishLocked(func(nv *view) {
 		nv.ver = v
 		if change != nil {

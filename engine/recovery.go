@@ -21,7 +21,7 @@ import (
 func Open(o Options) (*DB, error) {
 	o = o.withDefaults()
 	db := &DB{
-		opts: o, disk: o.Disk, dir: o.Dir, lanes: o.Lanes,
+		opts: o, disk: o.Disk, dir: o.Dir, lanes: o.Lanes, live: map[FileNum]bool{},
 		bgWake: make(chan struct{}, 1), prepWake: make(chan struct{}, 1), closing: make(chan struct{}),
 	}
 	db.topts = tableOptions{Profile: o.Profile, BlockSize: o.BlockSize, Codec: o.Codec, DBRead: o.Lanes.DBRead}
@@ -160,6 +160,7 @@ func (r *recovery) readManifest() error {
 			if !present[f.num] {
 				return fmt.Errorf("engine: table %s is missing: %w", tableFileName(db.dir, f.num), ErrCorrupt)
 			}
+			db.live[f.num] = true
 		}
 	}
 	db.manifest.num = num
@@ -390,6 +391,7 @@ func (r *recovery) finishReadOnly() error {
 	imm := slices.Clone(r.full)
 	slices.Reverse(imm)
 	db.view.Store(&view{mem: r.mem, imm: imm, ver: r.state.version})
+	db.replayed = r.logs
 	db.lastSeq.Store(uint64(r.lastSeq))
 	return nil
 }
