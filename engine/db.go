@@ -92,8 +92,8 @@ type DB struct {
 	stepMu     sync.Mutex
 	manifest   manifest
 	replayed   []FileNum // logs whose records are in the memtables; ReadOnly only
-	logNumber  FileNum // as the manifest states
-	flushedSeq SeqNum  // as the manifest states
+	logNumber  FileNum   // as the manifest states
+	flushedSeq SeqNum    // as the manifest states
 	pointers   [numLevels][]byte
 
 	bgWake   chan struct{} // capacity 1
