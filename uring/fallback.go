@@ -114,7 +114,8 @@ func (f *file) ReadAsync(r *Read) error {
 		return WrapError("read", f.name, ErrClosed)
 	}
 	r.file, r.N, r.Err = f, 0, nil
-	if re := f.d.reactor; re != nil && re.submit(r) {
+	// To the ring a negative position means the file's own.
+	if re := f.d.reactor; re != nil && r.Off >= 0 && re.submit(r) {
 		return nil
 	}
 	f.d.readBlocking(r)
