@@ -19,9 +19,9 @@ var (
 	ErrNameTooLong  = errors.New("file name too long")
 	ErrInvalid      = errors.New("invalid argument")
 	ErrPerm         = errors.New("operation not permitted")
-	ErrNoData       = errors.New("no data available")    // absent xattr
-	ErrRange        = errors.New("result too large")     // value does not fit the buffer
-	ErrTooBig       = errors.New("argument too long")    // xattr value or list over the limit
+	ErrNoData       = errors.New("no data available")         // absent xattr
+	ErrRange        = errors.New("result too large")          // value does not fit the buffer
+	ErrTooBig       = errors.New("argument too long")         // xattr value or list over the limit
 	ErrNoSuchOffset = errors.New("no such device or address") // SEEK_DATA past the end
 	ErrFileTooBig   = errors.New("file too large")
 	ErrMaxLinks     = errors.New("too many links")

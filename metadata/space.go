@@ -1,0 +1,94 @@
+package metadata
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"prismfs/uring"
+)
+
+// space watches the room on the store's disk. Operations that grow the store
+// are refused while less than the reserve is free, so that flushes, compactions
+// and deletions always find room.
+type space struct {
+	disk    uring.Disk
+	total   int64        // bytes, at the start
+	reserve int64        // bytes kept back
+	left    atomic.Int64 // bytes that may still be taken before asking again
+	until   atomic.Int64 // when the answer is too old, in nanoseconds of time
+	mu      sync.Mutex
+}
+
+const spaceTTL = 200 * time.Millisecond
+
+func (p *space) init(d uring.Disk) error {
+	p.disk = d
+	sp, err := d.Free()
+	if err != nil {
+		return err
+	}
+	p.total = int64(sp.Total)
+	return nil
+}
+
+// take asks for n bytes; false means that the disk is full.
+func (p *space) take(n int64, now time.Time) bool {
+	left := p.left.Add(-n)
+	if left >= 0 && now.UnixNano() < p.until.Load() {
+		return true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if left < 0 || now.UnixNano() >= p.until.Load() {
+		sp, err := p.disk.Free()
+		if err != nil {
+			return true // the write itself will say
+		}
+		p.left.Store(int64(sp.Free) - p.reserve)
+		p.until.Store(now.Add(spaceTTL).UnixNano())
+	}
+	return p.left.Add(-n) >= 0
+}
+
+// expire makes the next take ask the disk.
+func (p *space) expire() { p.until.Store(0) }
+
+// needSpace refuses an operation that would grow the store by about n bytes when
+// the disk is full. A blocking caller first waits for deletions under way.
+func (s *Store) needSpace(w Wait, n int64) error {
+	if s.space.take(n, s.now()) {
+		return nil
+	}
+	if w == NoWait {
+		return ErrWouldBlock
+	}
+	if s.reclaimer.drain(s) {
+		s.collectGarbage()
+		s.space.expire()
+		if s.space.take(n, s.now()) {
+			return nil
+		}
+	}
+	return ErrNoSpace
+}
+
+// Statfs implements FS.
+func (s *Store) Statfs(out *Statfs) error {
+	sp, err := s.disk.Free()
+	if err != nil {
+		return err
+	}
+	s.counters.mu.Lock()
+	inodes := s.counters.inodes
+	s.counters.mu.Unlock()
+	free := max(int64(sp.Free)-s.space.reserve, 0)
+	*out = Statfs{BlockSize: BlockSize, NameMax: NameMax}
+	out.Blocks = uint64(sp.Total) / BlockSize
+	out.Free = uint64(free) / BlockSize
+	out.Avail = out.Free
+	// Inodes take space like anything else: as many are free as would fit.
+	out.FilesFree = uint64(free) / 512
+	out.Files = uint64(max(inodes, 0)) + out.FilesFree
+	return nil
+}

@@ -1,0 +1,98 @@
+package metadata_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+
+	"prismfs/lanes"
+	"prismfs/metadata"
+	"prismfs/uring"
+	"prismfs/uring/simdisk"
+)
+
+func newLanes(t testing.TB) *lanes.Runtime {
+	l := lanes.NewRuntime(lanes.Config{})
+	t.Cleanup(l.Close)
+	return l
+}
+
+// newStore makes and opens a store on a disk in memory.
+func newStore(t testing.TB, disk uring.Disk, l *lanes.Runtime) *metadata.Store {
+	t.Helper()
+	if err := metadata.Mkfs(metadata.MkfsOptions{Disk: disk, Lanes: l}); err != nil {
+		t.Fatal(err)
+	}
+	return openStore(t, disk, l)
+}
+
+func openStore(t testing.TB, disk uring.Disk, l *lanes.Runtime) *metadata.Store {
+	t.Helper()
+	s, err := metadata.Open(metadata.Options{Disk: disk, Lanes: l, NoTimer: true, Logf: t.Logf, MemTableSize: 256 << 10, SegmentSize: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func check(t testing.TB, s *metadata.Store) metadata.CheckReport {
+	t.Helper()
+	rep, err := s.Check(func(p string) { t.Errorf("fsck: %s", p) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rep
+}
+
+func TestStoreKeepsFilesOverReopen(t *testing.T) {
+	disk := simdisk.New(1)
+	l := newLanes(t)
+	s := newStore(t, disk, l)
+	data := make(map[string][]byte)
+	for i := range 50 {
+		name := fmt.Sprintf("f%d", i)
+		b := bytes.Repeat([]byte{byte(i + 1)}, i*i*100)
+		var a metadata.Attr
+		if err := s.Make(metadata.Block, metadata.RootIno, []byte(name), &metadata.MakeReq{Mode: 0100644}, &a); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Write(metadata.Block, a.Ino, 0, b, 0); err != nil {
+			t.Fatal(err)
+		}
+		data[name] = b
+	}
+	verify := func(s *metadata.Store) {
+		t.Helper()
+		for name, want := range data {
+			var a metadata.Attr
+			if err := s.Lookup(metadata.Block, metadata.RootIno, []byte(name), &a); err != nil {
+				t.Fatal(name, err)
+			}
+			got := make([]byte, len(want)+10)
+			n, err := s.Read(metadata.Block, a.Ino, 0, got, nil)
+			if err != nil || !bytes.Equal(got[:n], want) {
+				t.Fatalf("%s: read %d bytes of %d, %v", name, n, len(want), err)
+			}
+			s.Forget(a.Ino, 1)
+		}
+	}
+	verify(s)
+	check(t, s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, disk, l)
+	verify(s)
+	check(t, s)
+	if err := s.Unlink(metadata.Block, metadata.RootIno, []byte("f7")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Lookup(metadata.Block, metadata.RootIno, []byte("f7"), new(metadata.Attr)); !errors.Is(err, metadata.ErrNotFound) {
+		t.Fatal(err)
+	}
+	check(t, s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
