@@ -1,0 +1,4 @@
+package fs
+
+// Promises that the compiler keeps.
+var _ Handler = (*Dispatcher)(nil)

@@ -1,0 +1,219 @@
+package fs
+
+import (
+	"fmt"
+	"io"
+	"syscall"
+
+	"prismfs/lanes"
+	"prismfs/metadata"
+	"prismfs/uring"
+)
+
+// opRead answers from memory if it can. Under NoWait the store may leave a plan
+// instead, whose pieces then come from the disk without anybody waiting.
+func (d *Dispatcher) opRead(c *call, w metadata.Wait) (int, error) {
+	in := c.r.Op()
+	ino, off, dst := metadata.Ino(c.r.Node()), le.Uint64(in[8:]), c.r.Out[:le.Uint32(in[16:])]
+	if w == metadata.Block {
+		return d.st.Read(w, ino, off, dst, nil)
+	}
+	n, err := d.st.Read(w, ino, off, dst, &c.plan)
+	if err != nil || len(c.plan.Pieces) == 0 {
+		return n, err
+	}
+	c.startRead()
+	return 0, errAsync
+}
+
+// maxKeptPieces is how many pieces' worth of memory a request keeps for the
+// next one.
+const maxKeptPieces = 32
+
+// inlineFinish is how much a transport's thread may verify by itself; more than
+// that goes to the CPU pool, for the sake of the thread's other requests.
+const inlineFinish = 128 << 10
+
+// startRead reads the pieces of the plan: one alone on the transport's own ring
+// if it has one, else all at once through the disk. The call may be over and in
+// use for another request when the last piece has been submitted.
+func (c *call) startRead() {
+	c.d.async.Add(1)
+	pieces := c.plan.Pieces
+	if len(pieces) == 1 {
+		p := &pieces[0]
+		c.readDone.Run = ringReadDone
+		if fd := p.File.Fd(); fd >= 0 && c.r.SubmitRead(fd, p.Off, p.Buf, &c.readDone) {
+			return
+		}
+	}
+	for len(c.pieces) < len(pieces) {
+		c.pieces = append(c.pieces, pieceRead{})
+	}
+	reads := c.pieces[:len(pieces)] // jobs are in flight by address: no append from here on
+	c.failed.Store(false)
+	c.pending.Store(int32(len(pieces)))
+	for i := range reads {
+		r := &reads[i]
+		r.c, r.file = c, pieces[i].File
+		r.done.Run, r.done.Arg = pieceDone, r
+		r.P, r.Off, r.N, r.Err, r.Done = pieces[i].Buf, pieces[i].Off, 0, nil, &r.done
+	}
+	for i := range reads {
+		r := &reads[i]
+		if err := r.file.ReadAsync(&r.Read); err != nil {
+			r.Err = err
+			r.ended()
+		}
+	}
+}
+
+// ringReadDone continues a read of the transport's ring, on its thread.
+func ringReadDone(j *lanes.Job) {
+	c := j.Arg.(*call)
+	p := &c.plan.Pieces[0]
+	if err := readError(p.File, p.Off, len(p.Buf), c.r.ReadN, c.r.ReadErr); err != nil {
+		c.log(err)
+		c.abortRead()
+		return
+	}
+	if c.plan.N > inlineFinish {
+		j.Run = finishJob
+		if c.d.cpu.Submit(j) == nil {
+			return
+		}
+	}
+	c.finishRead()
+}
+
+func finishJob(j *lanes.Job) { j.Arg.(*call).finishRead() }
+
+// pieceDone is told by the CPU pool that one piece is over.
+func pieceDone(j *lanes.Job) { j.Arg.(*pieceRead).ended() }
+
+// ended counts one piece down; the last one ends the read.
+func (r *pieceRead) ended() {
+	c := r.c
+	if err := readError(r.file, r.Off, len(r.P), r.N, r.Err); err != nil {
+		c.log(err)
+		c.failed.Store(true)
+	}
+	r.file, r.P = nil, nil
+	if c.pending.Add(-1) > 0 {
+		return
+	}
+	if cap(c.pieces) > maxKeptPieces {
+		c.pieces = nil
+	}
+	if c.failed.Load() {
+		c.abortRead()
+		return
+	}
+	c.finishRead()
+}
+
+// readError says what was wrong with a read of a store's file. The end of the
+// file is not to be met: the store knows where its bytes are.
+func readError(f uring.File, off int64, want, n int, err error) error {
+	if err == nil && n != want {
+		err = io.ErrUnexpectedEOF
+	}
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("read %s at %d: %w", f.Name(), off, err)
+}
+
+// abortRead gives the plan up and answers EIO.
+func (c *call) abortRead() {
+	c.plan.Abort()
+	c.d.errors.Add(1)
+	c.r.Reply(0, syscall.EIO)
+}
+
+// finishRead verifies and assembles what has been read, and answers.
+func (c *call) finishRead() {
+	n := c.plan.N
+	if err := c.plan.Finish(); err != nil {
+		c.fail(err, errnoOf(err))
+		return
+	}
+	c.r.Reply(n, 0)
+}
+
+// flags of fuse_write_in
+const (
+	writeCache       = 1 << 0
+	writeKillSuidgid = 1 << 2
+)
+
+// opWrite writes at the offset that the kernel gives, also for O_APPEND: it
+// knows the size. With O_DSYNC, which O_SYNC includes, the answer waits for
+// durability.
+func (d *Dispatcher) opWrite(c *call, w metadata.Wait) (int, error) {
+	in := c.r.Op()
+	size := le.Uint32(in[16:])
+	var flags metadata.WriteFlags
+	wf := le.Uint32(in[20:])
+	if wf&writeKillSuidgid != 0 {
+		flags |= metadata.WriteKillPriv
+	}
+	if wf&writeCache != 0 && d.o.Writeback {
+		flags |= metadata.WriteKeepTimes
+	}
+	if err := d.st.Write(w, metadata.Ino(c.r.Node()), le.Uint64(in[8:]), c.r.Data[:size], flags); err != nil {
+		return 0, err
+	}
+	le.PutUint32(c.r.Out, size)
+	le.PutUint32(c.r.Out[4:], 0)
+	if le.Uint32(in[32:])&syscall.O_DSYNC != 0 {
+		c.startSync(8)
+		return 0, errAsync
+	}
+	return 8, nil
+}
+
+// opSync answers FSYNC, FSYNCDIR and SYNCFS once everything acknowledged so far
+// is durable: a crash keeps a prefix, so there is nothing less to sync.
+func (d *Dispatcher) opSync(c *call, _ metadata.Wait) (int, error) {
+	c.startSync(0)
+	return 0, errAsync
+}
+
+// startSync waits for durability without a thread and then replies with n bytes.
+func (c *call) startSync(n int) {
+	c.d.async.Add(1)
+	c.syncN = n
+	c.sync.Err = nil
+	c.d.st.SyncAsync(&c.sync)
+}
+
+// syncDone answers on the CPU pool.
+func syncDone(j *lanes.Job) {
+	c := j.Arg.(*call)
+	if err := c.sync.Err; err != nil {
+		c.fail(err, syncErrno(err))
+		return
+	}
+	c.r.Reply(c.syncN, 0)
+}
+
+func (d *Dispatcher) opFallocate(c *call, w metadata.Wait) (int, error) {
+	in := c.r.Op()
+	return 0, d.st.Fallocate(w, metadata.Ino(c.r.Node()), le.Uint32(in[24:]), le.Uint64(in[8:]), le.Uint64(in[16:]))
+}
+
+// opLseek finds data and holes; the kernel does all other seeking.
+func (d *Dispatcher) opLseek(c *call, w metadata.Wait) (int, error) {
+	in := c.r.Op()
+	whence := le.Uint32(in[16:])
+	if whence != metadata.SeekData && whence != metadata.SeekHole {
+		return 0, metadata.ErrInvalid
+	}
+	off, err := d.st.Lseek(w, metadata.Ino(c.r.Node()), le.Uint64(in[8:]), whence)
+	if err != nil {
+		return 0, err
+	}
+	le.PutUint64(c.r.Out, off)
+	return 8, nil
+}

@@ -1,0 +1,107 @@
+package fs
+
+import (
+	"bytes"
+
+	"prismfs/metadata"
+)
+
+var (
+	trustedPrefix = []byte("trusted.")
+	aclPrefix     = []byte("system.posix_acl_")
+)
+
+// xattrName takes an attribute's name out of a request and hands on what
+// follows.
+func (d *Dispatcher) xattrName(data []byte) (name, rest []byte, err error) {
+	if d.o.NoXattr {
+		return nil, nil, errNoSys
+	}
+	name, rest, ok := CutName(data)
+	switch {
+	case !ok || len(name) == 0:
+		return nil, nil, metadata.ErrInvalid
+	case len(name) > nameMax:
+		return nil, nil, metadata.ErrRange
+	case !d.o.ACL && bytes.HasPrefix(name, aclPrefix):
+		return nil, nil, metadata.ErrUnsupported
+	}
+	return name, rest, nil
+}
+
+// putXattr answers GETXATTR and LISTXATTR: with the length if the caller asked
+// with a size of 0, else with the bytes.
+func (c *call) putXattr(v []byte) (int, error) {
+	switch size := le.Uint32(c.r.Op()); {
+	case size == 0: // fuse_getxattr_out
+		le.PutUint32(c.r.Out, uint32(len(v)))
+		le.PutUint32(c.r.Out[4:], 0)
+		return 8, nil
+	case uint64(len(v)) > uint64(size):
+		return 0, metadata.ErrRange
+	}
+	return copy(c.r.Out, v), nil
+}
+
+func (d *Dispatcher) opGetxattr(c *call, w metadata.Wait) (int, error) {
+	name, _, err := d.xattrName(c.r.Data)
+	if err != nil {
+		return 0, err
+	}
+	v, err := d.st.Getxattr(w, metadata.Ino(c.r.Node()), name)
+	if err != nil {
+		return 0, err
+	}
+	return c.putXattr(v)
+}
+
+// opListxattr shows trusted attributes to root only, as xattr(7) has it.
+func (d *Dispatcher) opListxattr(c *call, w metadata.Wait) (int, error) {
+	if d.o.NoXattr {
+		return 0, errNoSys
+	}
+	v, err := d.st.Listxattr(w, metadata.Ino(c.r.Node()))
+	if err != nil {
+		return 0, err
+	}
+	if c.r.Uid() != 0 && bytes.Contains(v, trustedPrefix) {
+		v = withoutTrusted(v)
+	}
+	return c.putXattr(v)
+}
+
+// withoutTrusted copies a list of NUL-terminated names.
+func withoutTrusted(list []byte) []byte {
+	kept := make([]byte, 0, len(list))
+	for len(list) > 0 {
+		name, rest, ok := CutName(list)
+		if !ok {
+			break
+		}
+		if !bytes.HasPrefix(name, trustedPrefix) {
+			kept = append(kept, list[:len(name)+1]...)
+		}
+		list = rest
+	}
+	return kept
+}
+
+// opSetxattr expects the struct of FUSE_SETXATTR_EXT. Its extra flag, to drop
+// set-group-id along with an ACL, matters only once the store keeps ACLs.
+func (d *Dispatcher) opSetxattr(c *call, w metadata.Wait) (int, error) {
+	name, rest, err := d.xattrName(c.r.Data)
+	if err != nil {
+		return 0, err
+	}
+	in := c.r.Op()
+	value := rest[:le.Uint32(in)]
+	return 0, d.st.Setxattr(w, metadata.Ino(c.r.Node()), name, value, le.Uint32(in[4:]))
+}
+
+func (d *Dispatcher) opRemovexattr(c *call, w metadata.Wait) (int, error) {
+	name, _, err := d.xattrName(c.r.Data)
+	if err != nil {
+		return 0, err
+	}
+	return 0, d.st.Removexattr(w, metadata.Ino(c.r.Node()), name)
+}
