@@ -13,10 +13,8 @@ func TestMaskCRC(t *testing.T) {
 	if c != 0x8a9136aa {
 		t.Fatalf("crc32c %08x", c)
 	}
-	const shift = 0xa282ead8
-	want := uint32(0)
-	want = 0x8a9136aa>>15 | 0x8a9136aa&0x7fff<<17
-	want += shift
+	rotated := c>>15 | c&0x7fff<<17
+	want := rotated + 0xa282ead8 // modulo 2^32
 	if got := maskCRC(c); got != want || got == c {
 		t.Fatalf("masked %08x, want %08x", got, want)
 	}

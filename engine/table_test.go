@@ -7,7 +7,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -73,6 +76,52 @@ func TestTableGolden(t *testing.T) {
 		if want := unhex(t, c.want); !bytes.Equal(f.data, want) {
 			t.Errorf("profile %d: got\n%x\nwant\n%x", c.profile, f.data, want)
 		}
+	}
+}
+
+// The tables of FORMAT.md say what is in the file, at the offset they name, and
+// leave no gap.
+func TestFormatDocument(t *testing.T) {
+	doc, err := os.ReadFile("FORMAT.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := regexp.MustCompile("(?m)^\\| (\\d+) \\| (?:`([0-9a-f .]+)`|(\\d+) zeros) \\|")
+	golden := [][]byte{unhex(t, goldenStrict), unhex(t, goldenDefault)}
+	which, rows, next := -1, 0, 0
+	for _, m := range row.FindAllStringSubmatch(string(doc), -1) {
+		rows++
+		off, err := strconv.Atoi(m[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case off == 0 || off == 61 && next != 61: // the head of a table
+			which++
+		case next != 0 && off != next:
+			t.Errorf("row %s: the row before ends at %d", m[0], next)
+		}
+		file := golden[which][off:]
+		if zeros, err := strconv.Atoi(m[3]); err == nil {
+			if !bytes.Equal(file[:zeros], make([]byte, zeros)) {
+				t.Errorf("row %s: % x", m[0], file[:zeros])
+			}
+			next = off + zeros
+			continue
+		}
+		head, tail, elided := strings.Cut(m[2], " ... ")
+		h := unhex(t, head)
+		next = off + len(h)
+		if !bytes.HasPrefix(file, h) {
+			t.Errorf("row %s: % x", m[0], file[:len(h)])
+		}
+		if elided {
+			i := bytes.Index(file, unhex(t, tail))
+			next = off + i + len(unhex(t, tail))
+		}
+	}
+	if which != 1 || next != len(golden[1]) || rows < 50 {
+		t.Errorf("%d rows, the last ends at %d", rows, next)
 	}
 }
 
