@@ -52,12 +52,10 @@ func putRecordHeader(dst []byte, pos Pos, h *RecordHeader, sums []byte) {
 	le.PutUint32(dst[36:], recordCRC(dst[:recordHeader+n], pos))
 }
 
-// recordCRC covers the header without itself, the checksums, and the position:
-// a record that stands where it was not written is not one.
+// recordCRC covers the header without itself and the checksums, and starts from
+// the position: a record that stands where it was not written is not one.
 func recordCRC(b []byte, pos Pos) uint32 {
-	var at [8]byte
-	binary.LittleEndian.PutUint64(at[:], uint64(pos))
-	c := crc32.Checksum(at[:], castagnoli)
+	c := pos.Off() + pos.Seg()*0x9e3779b1
 	c = crc32.Update(c, castagnoli, b[:36])
 	return crc32.Update(c, castagnoli, b[recordHeader:])
 }

@@ -64,6 +64,10 @@ type DataLog struct {
 	segMu   sync.Mutex
 	segs    map[uint32]*Segment // guarded by segMu
 	segTick uint64              // guarded by segMu
+	// segsClosed: no file is opened any more. Guarded by segMu.
+	segsClosed bool
+	// memFrom is the oldest position in memory; stored under mu.
+	memFrom atomic.Uint64
 
 	mu sync.Mutex
 	// room is signalled when a predicate of Append may have become true: a
@@ -82,7 +86,6 @@ type DataLog struct {
 	nextNum  uint32     // guarded by mu; number of the next segment to make
 	unsynced []*Segment // guarded by mu; with bytes of this session to sync, each pinned, oldest first
 	chunks   []*chunk   // guarded by mu; oldest first, the last is appended to unless closed
-	free     [][]byte   // guarded by mu; buffers of chunks
 	buffers  int        // guarded by mu; buffers in existence
 	overlay  []*chunk   // guarded by mu; redo of a read-only store
 	redone   map[uint32]*Segment
@@ -175,6 +178,9 @@ func OpenDataLog(o DataLogOptions) (*DataLog, error) {
 	d.tail = MakePos(d.nextNum, 0)
 	d.durable, d.synced = d.tail, d.tail
 	if !o.ReadOnly {
+		d.memFrom.Store(uint64(d.tail)) // an overlay may hold any position
+	}
+	if !o.ReadOnly {
 		d.wg.Add(2)
 		go d.flusher()
 		go d.syncer()
@@ -209,7 +215,7 @@ func (d *DataLog) Tail() Pos {
 }
 
 // Durable is the position up to which everything survives a power cut, be it
-// by Sync or by MarkDurable.
+// by Sync or by MarkDurable. For older segments that is so after Seal.
 func (d *DataLog) Durable() Pos {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -295,6 +301,7 @@ func (d *DataLog) Close() error {
 		}
 	}
 	d.segMu.Lock()
+	d.segsClosed = true
 	for _, s := range d.segs {
 		s.removed = true // the last pin closes the file
 		if s.file != nil && s.pins == 0 {

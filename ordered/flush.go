@@ -3,6 +3,7 @@ package ordered
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"prismfs/lanes"
@@ -70,19 +71,34 @@ func (d *DataLog) flush() (tail Pos, stream int64, err error) {
 		if err == nil {
 			sp.c.written = sp.to
 		}
-		whole := err == nil && sp.c.closed && sp.to == sp.c.fill
-		if whole || err != nil {
-			d.room.Broadcast()
-		}
+		d.room.Broadcast()
 		d.mu.Unlock()
 		if err != nil {
 			return 0, 0, err
 		}
-		if whole {
-			sp.c.owner.File().StartWriteback(sp.c.off, int64(sp.to))
+	}
+	d.startWriteback()
+	return tail, stream, nil
+}
+
+// startWriteback asks the kernel to begin with the chunks that are complete,
+// so that a sync finds little left to do. Caller holds flushMu.
+func (d *DataLog) startWriteback() {
+	for {
+		d.mu.Lock()
+		i := slices.IndexFunc(d.chunks, func(c *chunk) bool { return c.closed && c.written == c.fill && !c.started })
+		if i < 0 {
+			d.mu.Unlock()
+			return
+		}
+		c := d.chunks[i]
+		c.started = true
+		off, n := c.off, int64(c.fill)
+		d.mu.Unlock()
+		if f := c.owner.File(); f != nil {
+			f.StartWriteback(off, n)
 		}
 	}
-	return tail, stream, nil
 }
 
 // writeJob is a write on the File lane.

@@ -19,7 +19,7 @@ func (d *DataLog) ReadAt(e *Extent, off int, p []byte, nowait bool) error {
 		return err
 	}
 	if off < 0 || len(p) > int(e.Raw)-off {
-		return fmt.Errorf("ordered: read %d bytes at %d of extent %d:%d of %d bytes: out of range", len(p), off, e.Seg, e.Off, e.Raw)
+		return errRange(e, off, len(p))
 	}
 	if len(p) == 0 {
 		return nil
@@ -70,6 +70,9 @@ func (d *DataLog) Decompress(e *Extent, off int, p, stored []byte) error {
 	if err := e.check(); err != nil {
 		return err
 	}
+	if off < 0 || len(p) > int(e.Raw)-off {
+		return errRange(e, off, len(p))
+	}
 	if off == 0 && len(p) == int(e.Raw) {
 		return d.comp.decompress(e, p, stored)
 	}
@@ -82,8 +85,15 @@ func (d *DataLog) Decompress(e *Extent, off int, p, stored []byte) error {
 	return nil
 }
 
+func errRange(e *Extent, off, n int) error {
+	return fmt.Errorf("ordered: read %d bytes at %d of extent %d:%d of %d bytes: out of range", n, off, e.Seg, e.Off, e.Raw)
+}
+
 // copyFromMemory fills p if a chunk holds all of it.
 func (d *DataLog) copyFromMemory(seg uint32, off int64, p []byte) bool {
+	if MakePos(seg, uint32(off)) < Pos(d.memFrom.Load()) {
+		return false
+	}
 	d.mu.Lock()
 	c := d.findLocked(seg, off, len(p))
 	if c == nil {

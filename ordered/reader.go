@@ -55,9 +55,9 @@ type ReadResult struct {
 //   - Tail: unsynced writes reach the medium in any order, so that good records
 //     behind a bad spot are what a power cut leaves. In the Default profile
 //     the tail is Damaged only if a mark proves that the bad spot had been
-//     durable. The Strict profile has no marks: any good fragment behind the
-//     bad spot counts as damage, for losing acknowledged records in silence is
-//     worse than refusing.
+//     durable. The Strict profile has no marks: the start of another
+//     record behind the bad spot counts as damage, for losing acknowledged
+//     records in silence is worse than refusing.
 //   - Errors: one that wraps ErrCorrupt when the tail is Damaged, with the
 //     result filled in; what the disk returned on a failed read.
 func ReadLog(disk uring.Disk, name string, number uint64, p Profile, fn func(rec []byte, off int64) error) (ReadResult, error) {
@@ -196,7 +196,7 @@ func (r *logReader) judge(res ReadResult, pos int64, b []byte) (ReadResult, erro
 	var damaged bool
 	var err error
 	if r.profile == Strict {
-		damaged, err = r.goodBehind(pos, b)
+		damaged, err = r.recordBehind(pos, b)
 	} else {
 		var durable int64
 		durable, err = r.highestMark(pos)
@@ -243,16 +243,15 @@ func (r *logReader) highestMark(pos int64) (durable int64, err error) {
 	return durable, nil
 }
 
-// goodBehind says whether a good fragment of the Strict profile stands where
-// one could start behind pos: after the bad one, if its length can be
-// believed, or at the start of a block.
-func (r *logReader) goodBehind(pos int64, b []byte) (bool, error) {
+// recordBehind says whether a record of the Strict profile starts behind the
+// bad fragment at pos, where b stands up to the end of the block: after it, if
+// its length can be believed, or in a later block. Fragments that continue a
+// record prove nothing, they may belong to the torn one.
+func (r *logReader) recordBehind(pos int64, b []byte) (bool, error) {
 	if len(b) >= strictHeader {
 		next := strictHeader + int(binary.LittleEndian.Uint16(b[4:]))
-		if next < len(b) {
-			if _, state := parseFragment(b[next:], Strict, 0); state == fragmentValid {
-				return true, nil
-			}
+		if next < len(b) && recordStarts(b[next:]) {
+			return true, nil
 		}
 	}
 	for off := pos - pos%blockSize + blockSize; off < r.size; off += blockSize {
@@ -260,9 +259,24 @@ func (r *logReader) goodBehind(pos int64, b []byte) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if _, state := parseFragment(b, Strict, 0); state == fragmentValid {
+		if recordStarts(b) {
 			return true, nil
 		}
 	}
 	return false, nil
+}
+
+// recordStarts says whether a record starts among the good fragments in front
+// of b.
+func recordStarts(b []byte) bool {
+	for {
+		frag, state := parseFragment(b, Strict, 0)
+		if state != fragmentValid {
+			return false
+		}
+		if frag.typ == typeFull || frag.typ == typeFirst {
+			return true
+		}
+		b = b[strictHeader+len(frag.data):]
+	}
 }

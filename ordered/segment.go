@@ -81,6 +81,10 @@ func parseSegmentName(name string) (num uint32, ok bool) {
 func (d *DataLog) pin(num uint32, nowait bool) (*Segment, uring.File, error) {
 	d.segMu.Lock()
 	s := d.segs[num]
+	if d.segsClosed {
+		d.segMu.Unlock()
+		return nil, nil, fmt.Errorf("ordered: segment %d: %w", num, ErrClosed)
+	}
 	if s == nil {
 		d.segMu.Unlock()
 		return nil, nil, fmt.Errorf("ordered: segment %d: %w", num, ErrNoSegment)
@@ -114,8 +118,6 @@ func (s *Segment) open() (uring.File, error) {
 	}
 	f, err := s.d.o.Disk.Open(s.name)
 	if err != nil {
-		// Missing is damage, whatever the disk calls it: the segment was
-		// listed and we did not remove it.
 		return nil, fmt.Errorf("ordered: open segment %d: %w", s.num, err)
 	}
 	s.d.segMu.Lock()
@@ -151,7 +153,8 @@ func (d *DataLog) evictLocked() uring.File {
 }
 
 // createSegment makes segment num and everything about it durable. On a nearly
-// full disk the segment is smaller. The caller gets one pin.
+// full disk the segment is smaller. The caller gets one pin. A failed write or
+// sync fails the log.
 func (d *DataLog) createSegment(num uint32) (*Segment, error) {
 	name := segmentName(d.o.Dir, num)
 	f, err := d.o.Disk.Create(name)
@@ -159,8 +162,10 @@ func (d *DataLog) createSegment(num uint32) (*Segment, error) {
 		return nil, fmt.Errorf("ordered: create segment %d: %w", num, err)
 	}
 	size, err := d.allocateSegment(f)
+	harmless := err != nil // nothing written yet
 	if err == nil {
 		_, err = f.WriteAt(appendSegmentHeader(nil, num), 0)
+		harmless = errors.Is(err, uring.ErrNoSpace)
 	}
 	if err == nil {
 		err = f.Sync()
@@ -171,7 +176,11 @@ func (d *DataLog) createSegment(num uint32) (*Segment, error) {
 	if err != nil {
 		f.Close()
 		d.o.Disk.Remove(name) // else it is an empty segment for GC
-		return nil, fmt.Errorf("ordered: create segment %d: %w", num, err)
+		err = fmt.Errorf("ordered: create segment %d: %w", num, err)
+		if !harmless {
+			err = d.fail(err)
+		}
+		return nil, err
 	}
 	s := &Segment{d: d, num: num, name: name, file: f, pins: 1, size: size, fill: segmentHeader, synced: segmentHeader}
 	d.segMu.Lock()
@@ -210,7 +219,7 @@ type SegmentInfo struct {
 	// Used is the end of the last record for a segment of this session, else
 	// Size.
 	Used   int64
-	Sealed bool // not written to any more
+	Sealed bool // never written to again; Remove accepts it
 }
 
 // Segments lists all segments by number.
@@ -219,7 +228,7 @@ func (d *DataLog) Segments() []SegmentInfo {
 	defer d.mu.Unlock()
 	list := make([]SegmentInfo, 0, len(d.segs))
 	for _, s := range d.sortedSegments() {
-		info := SegmentInfo{Number: s.num, Size: s.size, Used: s.size, Sealed: s.sealed}
+		info := SegmentInfo{Number: s.num, Size: s.size, Used: s.size, Sealed: d.removableLocked(s)}
 		if s.fill > 0 {
 			info.Used = s.fill
 		}
@@ -229,31 +238,26 @@ func (d *DataLog) Segments() []SegmentInfo {
 }
 
 // Remove deletes a segment for good. The caller has made durable whatever made
-// it unnecessary. Pinned segments stay readable. The newest segment is cut to
-// its header instead, so that its number is never used again.
+// it unnecessary. Pinned segments stay readable.
 //
-// Errors: ErrInUse for a segment that is written to, or will be.
+// Errors: ErrInUse unless SegmentInfo.Sealed.
 func (d *DataLog) Remove(num uint32) error {
 	if d.o.ReadOnly {
 		return fmt.Errorf("ordered: remove segment %d: %w", num, uring.ErrReadOnly)
 	}
-	d.mu.Lock()
-	if (d.active != nil && d.active.num == num) || (d.next != nil && d.next.num == num) || (d.rolling && num >= d.nextNum) {
-		d.mu.Unlock()
-		return fmt.Errorf("ordered: remove segment %d: %w", num, ErrInUse)
-	}
-	newest := num+1 == d.nextNum
 	s := d.lookup(num)
-	flush := s != nil && s.fill > 0
-	d.mu.Unlock()
 	if s == nil {
 		return fmt.Errorf("ordered: remove segment %d: %w", num, ErrNoSegment)
 	}
-	if newest {
-		return d.cutSegment(s)
+	d.mu.Lock()
+	removable := d.removableLocked(s)
+	unsynced := s.fill > s.synced
+	d.mu.Unlock()
+	if !removable {
+		return fmt.Errorf("ordered: remove segment %d: %w", num, ErrInUse)
 	}
-	if flush {
-		// Bytes still on their way must not meet a removed file.
+	if unsynced {
+		// Bytes still on their way must not meet a closed file.
 		if _, err := d.Sync(); err != nil {
 			return err
 		}
@@ -273,23 +277,10 @@ func (d *DataLog) Remove(num uint32) error {
 	return nil
 }
 
-// cutSegment truncates s to its header.
-func (d *DataLog) cutSegment(s *Segment) error {
-	_, f, err := d.pin(s.num, false)
-	if err != nil {
-		return err
-	}
-	defer s.Release()
-	if err := f.Truncate(segmentHeader); err == nil {
-		err = f.Sync()
-	}
-	if err != nil {
-		return fmt.Errorf("ordered: cut segment %d: %w", s.num, err)
-	}
-	d.mu.Lock()
-	s.size = segmentHeader
-	d.mu.Unlock()
-	return nil
+// removableLocked excludes what is or will be written to, and the newest
+// segment: the next session would use its number again. Caller holds mu.
+func (d *DataLog) removableLocked(s *Segment) bool {
+	return s.sealed && s != d.next && s.num+1 != d.nextNum
 }
 
 // Scan calls fn with every record of a segment in order. It ends without error

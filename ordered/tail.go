@@ -19,6 +19,7 @@ type chunk struct {
 	written int      // guarded by DataLog.mu; bytes the kernel has
 	closed  bool     // guarded by DataLog.mu; no more reservations
 	readers int      // guarded by DataLog.mu
+	started bool     // guarded by DataLog.mu; writeback of all of it was started
 }
 
 // Append adds a record with a copy of payload and returns where it is and the
@@ -111,10 +112,13 @@ func (d *DataLog) AppendCodec(codec uint8, ino, fileOff uint64, payload []byte, 
 // admitLocked waits until need bytes can be appended to the active segment and
 // the last chunk. Caller holds mu, which is released while waiting.
 func (d *DataLog) admitLocked(need int, nowait bool) error {
-	tried := false // we have seen an attempt to make a segment fail
-	for {
+	tried := false // an attempt to make a segment was started for us
+	for waited := false; ; waited = true {
 		if err := d.usableLocked(); err != nil {
 			return err
+		}
+		if waited && d.spaceErr != nil {
+			return d.spaceErr
 		}
 		if d.o.ReadOnly {
 			return fmt.Errorf("ordered: append: %w", uring.ErrReadOnly)
@@ -137,9 +141,6 @@ func (d *DataLog) admitLocked(need int, nowait bool) error {
 		case d.chunkLocked(need):
 			return nil
 		default:
-			if d.spaceErr != nil && !nowait {
-				return d.spaceErr
-			}
 			signal(d.full)
 			if !d.armed {
 				d.armed = true
@@ -202,17 +203,13 @@ func (d *DataLog) chunkLocked(need int) bool {
 		return false
 	}
 	d.chunks = append(d.chunks, &chunk{buf: buf, seg: d.active.num, off: d.active.fill, owner: d.active})
+	d.memFrom.Store(uint64(MakePos(d.chunks[0].seg, uint32(d.chunks[0].off))))
 	return true
 }
 
 // bufferLocked returns a free buffer, a new one, or that of the oldest chunk
 // whose bytes the kernel has and nobody reads.
 func (d *DataLog) bufferLocked() []byte {
-	if n := len(d.free); n > 0 {
-		b := d.free[n-1]
-		d.free = d.free[:n-1]
-		return b
-	}
 	if d.buffers < d.maxChunks {
 		d.buffers++
 		return make([]byte, chunkSize)

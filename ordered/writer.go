@@ -64,6 +64,7 @@ type Log struct {
 
 	inKernel atomic.Int64 // stored under ioMu: [0, inKernel) was written
 	durable  atomic.Int64 // stored by the leader of syncs
+	nSyncs   atomic.Int64 // stored by the leader of syncs
 
 	ioMu    sync.Mutex // orders writes; taken before mu
 	writing []byte     // guarded by ioMu; bytes from inKernel on, empty unless a write found no space
@@ -281,6 +282,10 @@ func (l *Log) Size() int64 {
 // Durable is the position up to which Sync has succeeded.
 func (l *Log) Durable() int64 { return l.durable.Load() }
 
+// Syncs is the number of syncs of the file so far: fewer than calls of Sync,
+// as far as callers shared them.
+func (l *Log) Syncs() int64 { return l.nSyncs.Load() }
+
 // Flush hands everything appended before to the kernel.
 func (l *Log) Flush() error {
 	_, err := l.flush()
@@ -343,6 +348,7 @@ func (l *Log) leadSync() (done int64, final bool, err error) {
 		return 0, true, l.fail(fmt.Errorf("ordered: sync log %s: %w", l.o.Name, err))
 	}
 	l.durable.Store(end)
+	l.nSyncs.Add(1)
 	return end, false, nil
 }
 
