@@ -415,7 +415,9 @@ func (i *tableIter) scanBlock(h blockHandle) (*cachedBlock, error) {
 			a.buf = make([]byte, size)
 		}
 		a.off, a.buf = h.off, a.buf[:size]
-		if _, err := t.readAt(a.buf, int64(a.off)); err != nil {
+		// No gate: a scan runs where background work is admitted already, and
+		// must not hold up the gets behind it.
+		if _, err := t.f.ReadAt(a.buf, int64(a.off)); err != nil {
 			a.buf = a.buf[:0]
 			if err == io.EOF {
 				err = fmt.Errorf("file ends early: %w", ErrCorrupt)
