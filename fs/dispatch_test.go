@@ -143,6 +143,10 @@ func opTests() []opTest {
 		}), calls: setattrCall(metadata.SetAttr{Mask: metadata.SetAtimeNow | metadata.SetMtimeNow}), body: wantAttrOut()},
 		{name: "setattr truncate by another", op: OpSetattr, in: setattrIn(func(s *fuse.SetAttrIn) { s.Valid, s.Size = fuse.FATTR_SIZE|1<<11, 3 }),
 			calls: setattrCall(metadata.SetAttr{Mask: metadata.SetSize | metadata.SetKillPriv, Size: 3}), body: wantAttrOut()},
+		{name: "setattr truncate by handle", op: OpSetattr, in: setattrIn(func(s *fuse.SetAttrIn) { s.Valid, s.Size = fuse.FATTR_SIZE|fuse.FATTR_FH, 3 }),
+			calls: setattrCall(metadata.SetAttr{Mask: metadata.SetSize | metadata.SetMtimeNow, Size: 3}), body: wantAttrOut()},
+		{name: "setattr truncate by handle, with its time", op: OpSetattr, in: setattrIn(func(s *fuse.SetAttrIn) { s.Valid, s.Mtime = fuse.FATTR_SIZE|fuse.FATTR_FH|fuse.FATTR_MTIME, 9 }),
+			calls: setattrCall(metadata.SetAttr{Mask: metadata.SetSize | metadata.SetMtime, Mtime: metadata.Time{Sec: 9}}), body: wantAttrOut()},
 		{name: "setattr nothing drops privileges", op: OpSetattr, in: setattrIn(func(s *fuse.SetAttrIn) { s.Valid = fuse.FATTR_FH }),
 			calls: setattrCall(metadata.SetAttr{Mask: metadata.SetKillPriv}), body: wantAttrOut()},
 		{name: "setattr only ctime drops privileges", op: OpSetattr, in: setattrIn(func(s *fuse.SetAttrIn) { s.Valid, s.Ctime = fuse.FATTR_CTIME, 1 }),
@@ -170,7 +174,7 @@ func opTests() []opTest {
 		{name: "open refused", o: noOpen, op: OpOpen, in: opIn(fuse.OpenIn{}), errno: syscall.ENOSYS},
 		{name: "opendir refused", o: noOpen, op: OpOpendir, in: opIn(fuse.OpenIn{}), errno: syscall.ENOSYS},
 		{name: "open", op: OpOpen, in: opIn(fuse.OpenIn{}), body: wantOpen(keepNoflush)},
-		{name: "open to truncate", op: OpOpen, in: opIn(fuse.OpenIn{Flags: syscall.O_TRUNC | syscall.O_WRONLY, Mode: 1}), calls: setattrCall(metadata.SetAttr{Mask: metadata.SetSize | metadata.SetKillPriv}), body: wantOpen(keepNoflush)},
+		{name: "open to truncate", op: OpOpen, in: opIn(fuse.OpenIn{Flags: syscall.O_TRUNC | syscall.O_WRONLY, Mode: 1}), calls: setattrCall(metadata.SetAttr{Mask: metadata.SetSize | metadata.SetKillPriv | metadata.SetMtimeNow}), body: wantOpen(keepNoflush)},
 		{name: "open to truncate, read-only", o: HandlerOptions{ReadOnly: true}, op: OpOpen, in: opIn(fuse.OpenIn{Flags: syscall.O_TRUNC | syscall.O_WRONLY}), errno: syscall.EROFS},
 		{name: "opendir", op: OpOpendir, in: opIn(fuse.OpenIn{}), body: wantOpen(keepDir)},
 		{name: "release", op: OpRelease, in: make([]byte, 24)},
@@ -204,7 +208,7 @@ func opTests() []opTest {
 		{name: "readdir without room", op: OpReaddir, in: read(0, 31), setup: dirents, calls: "Readdir 5 0 false", errno: syscall.EINVAL},
 		{name: "readdir at the end", op: OpReaddir, in: read(1<<41, 4096), setup: dirents, calls: fmt.Sprintf("Readdir 5 %d false", 1<<41)},
 		{name: "readdir cut short by an error", op: OpReaddir, in: read(2, 4096), setup: func(f *fakeFS) { dirents(f); f.dirErr = metadata.ErrCorrupt }, calls: "Readdir 5 2 false", body: cat(eight, zed)},
-		{name: "readdir cut short by a wait", op: OpReaddir, in: read(2, 4096), setup: func(f *fakeFS) { dirents(f); f.dirErr = metadata.ErrWouldBlock }, calls: "Readdir 5 2 false", body: cat(eight, zed)},
+		{name: "readdirplus cut short by a wait", op: OpReaddirplus, in: read(2, 4096), setup: func(f *fakeFS) { dirents(f); f.dirErr = metadata.ErrWouldBlock }, calls: "Readdir 5 2 true", body: cat(wantEntry(), eight, wantEntry(), zed)},
 		{name: "readdir of damage", op: OpReaddir, in: read(1<<41, 4096), setup: func(f *fakeFS) { dirents(f); f.dirErr = metadata.ErrCorrupt }, calls: fmt.Sprintf("Readdir 5 %d false", 1<<41), errno: syscall.EIO},
 		{name: "readdirplus", op: OpReaddirplus, in: read(0, 4096), setup: dirents, calls: "Readdir 5 0 true", body: cat(none, dot, none, dotdot, wantEntry(), eight, wantEntry(), zed)},
 
@@ -216,6 +220,10 @@ func opTests() []opTest {
 		{name: "getxattr none", op: OpGetxattr, in: u32(4, 0), data: "user.a\x00", setup: fails(metadata.ErrNoData), calls: `Getxattr 5 "user.a"`, errno: syscall.ENODATA},
 		{name: "getxattr acl", op: OpGetxattr, in: u32(4, 0), data: "system.posix_acl_access\x00", errno: syscall.EOPNOTSUPP},
 		{name: "getxattr acl allowed", o: HandlerOptions{ACL: true}, op: OpGetxattr, in: u32(0, 0), data: "system.posix_acl_access\x00", calls: `Getxattr 5 "system.posix_acl_access"`, body: u32(0, 0)},
+		{name: "getxattr namespace", op: OpGetxattr, in: u32(4, 0), data: "foo.bar\x00", errno: syscall.EOPNOTSUPP},
+		{name: "getxattr system", o: HandlerOptions{ACL: true}, op: OpGetxattr, in: u32(4, 0), data: "system.other\x00", errno: syscall.EOPNOTSUPP},
+		{name: "getxattr bare namespace", op: OpGetxattr, in: u32(4, 0), data: "user.\x00", errno: syscall.EINVAL},
+		{name: "getxattr capability", op: OpGetxattr, in: u32(4, 0), data: "security.capability\x00", setup: fails(metadata.ErrNoData), calls: `Getxattr 5 "security.capability"`, errno: syscall.ENODATA},
 		{name: "getxattr long", op: OpGetxattr, in: u32(4, 0), data: longName + "\x00", errno: syscall.ERANGE},
 		{name: "getxattr empty name", op: OpGetxattr, in: u32(4, 0), data: "\x00", errno: syscall.EINVAL},
 		{name: "getxattr off", o: HandlerOptions{NoXattr: true}, op: OpGetxattr, in: u32(4, 0), data: "user.a\x00", errno: syscall.ENOSYS},
@@ -274,9 +282,6 @@ func TestOperations(t *testing.T) {
 					*f = fakeFS{lanes: f.lanes, attr: sampleAttr, blocks: blocks}
 					if tt.setup != nil {
 						tt.setup(f)
-					}
-					if blocks && f.dirErr == metadata.ErrWouldBlock {
-						t.Skip("a blocking call doesn't wait")
 					}
 					d := NewHandler(f, tt.o)
 					a := do(t, d, l, tt.op, 5, tt.in, []byte(tt.data))
@@ -341,6 +346,21 @@ func TestReadOnlyRefusesChanges(t *testing.T) {
 	}
 }
 
+// TestReaddirWaits: a listing that has handed out no reference is begun anew
+// where it may wait, rather than cut short.
+func TestReaddirWaits(t *testing.T) {
+	f := newFakeFS(t)
+	f.dirents = []metadata.Dirent{{Name: []byte("."), Ino: 5, Type: 4, Cookie: 1}, {Name: []byte(".."), Ino: 1, Type: 4, Cookie: 2}}
+	f.dirErr = metadata.ErrWouldBlock
+	for _, op := range []uint32{OpReaddir, OpReaddirplus} {
+		d := NewHandler(f, HandlerOptions{})
+		a := do(t, d, apart, op, 5, opIn(fuse.ReadIn{Size: 4096}), nil)
+		if len(a.body) == 0 || a.errno != 0 || d.Stats().Parked != 1 {
+			t.Errorf("%s: %d bytes, errno %v, counts %+v", OpName(op), len(a.body), a.errno, d.Stats())
+		}
+	}
+}
+
 // TestPlannedRead: a read whose data is on the disk is answered when all
 // pieces are there, by whichever way they come.
 func TestPlannedRead(t *testing.T) {
@@ -357,10 +377,12 @@ func TestPlannedRead(t *testing.T) {
 		refuse error // of submitting
 		short  int   // bytes missing from the file
 		sim    bool  // no descriptor
+		bounce bool  // not read right into the reply
 	}{
 		{name: "one by the disk", pieces: []int{4096}},
 		{name: "one by the ring", pieces: []int{4096}, ring: true},
 		{name: "one by the disk without descriptor", pieces: []int{4096}, ring: true, sim: true},
+		{name: "one that is not for the ring", pieces: []int{4096}, ring: true, bounce: true},
 		{name: "many", pieces: []int{4096, 1, 8192, 100, 4096}},
 		{name: "many with a ring", pieces: []int{4096, 1, 8192}, ring: true},
 		{name: "more than are kept", pieces: slicesOf(maxKeptPieces+1, 512)},
@@ -381,7 +403,7 @@ func TestPlannedRead(t *testing.T) {
 			if tt.sim {
 				file.fd = -1
 			}
-			f := &fakeFS{lanes: rt, planN: total}
+			f := &fakeFS{lanes: rt, planN: total, bounce: tt.bounce}
 			off := int64(0)
 			for _, n := range tt.pieces {
 				f.pieces = append(f.pieces, metadata.Piece{File: file, Off: off, Buf: make([]byte, n)})
@@ -409,11 +431,15 @@ func TestPlannedRead(t *testing.T) {
 						t.Fatalf("errno %v, log %q", a.errno, log)
 					}
 					mu.Unlock()
-				} else if a.errno != 0 || !bytes.Equal(a.body, content[:total]) {
+				} else if got := a.body; tt.bounce && a.errno == 0 {
+					if got := f.pieces[0].Buf; !bytes.Equal(got, content[:total]) {
+						t.Fatal("wrong bytes")
+					}
+				} else if a.errno != 0 || !bytes.Equal(got, content[:total]) {
 					t.Fatalf("errno %v, %d bytes, want the %d of the file", a.errno, len(a.body), total)
 				}
 			}
-			if want := tt.ring && !tt.sim && len(tt.pieces) == 1; (ft.reads == 3) != want {
+			if want := tt.ring && !tt.sim && !tt.bounce && len(tt.pieces) == 1; (ft.reads == 3) != want {
 				t.Errorf("%d reads on the ring", ft.reads)
 			}
 			if s := d.Stats(); s.Async != 3 || s.Parked != 0 {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"syscall"
 
-	"prismfs/engine"
 	"prismfs/metadata"
 )
 
@@ -51,7 +50,6 @@ var errnos = [...]struct {
 	{metadata.ErrStale, syscall.ESTALE},
 	{metadata.ErrUnsupported, syscall.EOPNOTSUPP},
 	{metadata.ErrNoSpace, syscall.ENOSPC},
-	{engine.ErrNoSpace, syscall.ENOSPC},
 	{errNoSys, syscall.ENOSYS},
 	{errNotTTY, syscall.ENOTTY},
 }

@@ -39,6 +39,7 @@ func TestErrno(t *testing.T) {
 		{metadata.ErrReadOnly, syscall.EROFS},
 		{metadata.ErrNoSpace, syscall.ENOSPC},
 		{engine.ErrNoSpace, syscall.ENOSPC},
+		{uring.ErrNoSpace, syscall.ENOSPC},
 		{errNoSys, syscall.ENOSYS},
 		{errNotTTY, syscall.ENOTTY},
 

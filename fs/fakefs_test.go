@@ -32,6 +32,7 @@ type fakeFS struct {
 	// pieces makes NoWait reads leave a plan.
 	pieces []metadata.Piece
 	planN  int
+	bounce bool // into the pieces' own memory, not the reply
 	// syncErr is the outcome of SyncAsync.
 	syncErr error
 	statfs  metadata.Statfs
@@ -108,7 +109,10 @@ func (f *fakeFS) Read(w metadata.Wait, ino metadata.Ino, off uint64, dst []byte,
 		rest := dst
 		for _, p := range f.pieces {
 			n := len(p.Buf)
-			plan.Pieces = append(plan.Pieces, metadata.Piece{File: p.File, Off: p.Off, Buf: rest[:n]})
+			if !f.bounce {
+				p.Buf = rest[:n]
+			}
+			plan.Pieces = append(plan.Pieces, p)
 			rest = rest[n:]
 		}
 		plan.N = f.planN
@@ -140,6 +144,9 @@ func (f *fakeFS) Readdir(w metadata.Wait, dir metadata.Ino, cookie uint64, attrs
 		if !fn(&e) {
 			return nil
 		}
+	}
+	if w == metadata.Block && f.dirErr == metadata.ErrWouldBlock {
+		return nil
 	}
 	return f.dirErr
 }
@@ -210,6 +217,9 @@ func (t *fakeTransport) submitRead(r *Request, fd int, off int64, dst []byte, do
 		return false
 	}
 	t.reads++
+	if !within(dst, r.Out) {
+		panic("a read outside of Out")
+	}
 	r.ReadN, r.ReadErr = 0, t.ringErr
 	if off < int64(len(t.ring)) {
 		r.ReadN = copy(dst, t.ring[off:])

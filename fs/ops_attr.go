@@ -101,6 +101,7 @@ const (
 	fattrSize        = 1 << 3
 	fattrAtime       = 1 << 4
 	fattrMtime       = 1 << 5
+	fattrFh          = 1 << 6
 	fattrAtimeNow    = 1 << 7
 	fattrMtimeNow    = 1 << 8
 	fattrCtime       = 1 << 10
@@ -113,7 +114,10 @@ const (
 // (truncate, chown), and, before fallocate(2) and for chown(-1, -1), with a
 // SETATTR that sets nothing at all but perhaps ctime.
 //
-//   - Source: fuse_do_setattr, iattr_to_fattr in the kernel's fs/fuse/dir.c.
+// An ftruncate(2) or open(2) with O_TRUNC, which come with a handle, changes
+// mtime whatever the size was, and leaves that to us.
+//
+//   - Source: fuse_do_setattr, iattr_to_fattr, update_mtime in the kernel's fs/fuse/dir.c.
 func (d *Dispatcher) opSetattr(c *call, w metadata.Wait) (int, error) {
 	in := c.r.Op()
 	valid := le.Uint32(in)
@@ -143,7 +147,7 @@ func (d *Dispatcher) opSetattr(c *call, w metadata.Wait) (int, error) {
 		s.Atime = metadata.Time{Sec: int64(le.Uint64(in[32:])), Nsec: le.Uint32(in[56:])}
 	}
 	switch {
-	case valid&fattrMtimeNow != 0:
+	case valid&fattrMtimeNow != 0, valid&(fattrMtime|fattrSize|fattrFh) == fattrSize|fattrFh:
 		s.Mask |= metadata.SetMtimeNow
 	case valid&fattrMtime != 0:
 		s.Mask |= metadata.SetMtime

@@ -34,16 +34,17 @@ const maxKeptPieces = 32
 // that goes to the CPU pool, for the sake of the thread's other requests.
 const inlineFinish = 128 << 10
 
-// startRead reads the pieces of the plan: one alone on the transport's own ring
-// if it has one, else all at once through the disk. The call may be over and in
-// use for another request when the last piece has been submitted.
+// startRead reads the pieces of the plan: one that goes right into the reply on
+// the transport's own ring if it has one, else all at once through the disk. The
+// call may be over and in use for another request when the last piece has been
+// submitted.
 func (c *call) startRead() {
 	c.d.async.Add(1)
 	pieces := c.plan.Pieces
 	if len(pieces) == 1 {
 		p := &pieces[0]
 		c.readDone.Run = ringReadDone
-		if fd := p.File.Fd(); fd >= 0 && c.r.SubmitRead(fd, p.Off, p.Buf, &c.readDone) {
+		if fd := p.File.Fd(); fd >= 0 && within(p.Buf, c.r.Out) && c.r.SubmitRead(fd, p.Off, p.Buf, &c.readDone) {
 			return
 		}
 	}
@@ -66,6 +67,12 @@ func (c *call) startRead() {
 			r.ended()
 		}
 	}
+}
+
+// within tells whether b is a part of out, by the end that slices of one array
+// have in common. A slice whose capacity was cut counts as elsewhere.
+func within(b, out []byte) bool {
+	return cap(b) > 0 && cap(out) >= cap(b) && &b[:cap(b)][cap(b)-1] == &out[:cap(out)][cap(out)-1]
 }
 
 // ringReadDone continues a read of the transport's ring, on its thread.

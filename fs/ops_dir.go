@@ -1,6 +1,8 @@
 package fs
 
 import (
+	"errors"
+
 	"prismfs/metadata"
 )
 
@@ -13,6 +15,7 @@ type dirWriter struct {
 	out  []byte
 	n    int
 	plus bool
+	refs bool // an entry with a reference has been laid out
 	full bool
 }
 
@@ -32,6 +35,7 @@ func (w *dirWriter) entry(e *metadata.Dirent) bool {
 	if w.plus {
 		if e.Attr != nil {
 			w.d.putEntry(b, e.Attr)
+			w.refs = true
 		} else { // no reference is handed over
 			clear(b[:entryLen])
 		}
@@ -54,15 +58,18 @@ func (d *Dispatcher) opReaddirplus(c *call, w metadata.Wait) (int, error) {
 }
 
 // readdir fills the reply with the entries after the request's cookie. Entries
-// that are laid out count, references and all, even if the store then fails or
-// would have to wait: the kernel comes back for the rest.
+// that are laid out count, references and all, even if the store then fails: the
+// kernel comes back for the rest. If the store would have to wait and no
+// reference has been handed over, all of it is done again where it may.
 func (d *Dispatcher) readdir(c *call, w metadata.Wait, plus bool) (int, error) {
 	in := c.r.Op()
 	dw := &c.dir
-	dw.out, dw.n, dw.plus, dw.full = c.r.Out[:le.Uint32(in[16:])], 0, plus, false
+	dw.out, dw.n, dw.plus, dw.refs, dw.full = c.r.Out[:le.Uint32(in[16:])], 0, plus, false, false
 	err := d.st.Readdir(w, metadata.Ino(c.r.Node()), le.Uint64(in[8:]), plus, dw.add)
 	dw.out = nil
 	switch {
+	case w == metadata.NoWait && !dw.refs && errors.Is(err, metadata.ErrWouldBlock):
+		return 0, err
 	case dw.n > 0:
 		return dw.n, nil
 	case err != nil:

@@ -117,7 +117,7 @@ func (d *Dispatcher) opOpen(c *call, w metadata.Wait) (int, error) {
 		if d.o.ReadOnly {
 			return 0, metadata.ErrReadOnly
 		}
-		c.set = metadata.SetAttr{Mask: metadata.SetSize}
+		c.set = metadata.SetAttr{Mask: metadata.SetSize | metadata.SetMtimeNow}
 		if le.Uint32(in[4:])&openKillSuidgid != 0 {
 			c.set.Mask |= metadata.SetKillPriv
 		}

@@ -7,9 +7,32 @@ import (
 )
 
 var (
-	trustedPrefix = []byte("trusted.")
-	aclPrefix     = []byte("system.posix_acl_")
+	userPrefix     = []byte("user.")
+	trustedPrefix  = []byte("trusted.")
+	securityPrefix = []byte("security.")
+	aclAccess      = []byte("system.posix_acl_access")
+	aclDefault     = []byte("system.posix_acl_default")
 )
+
+// checkXattrName knows the namespaces of xattr(7). Who may use which of them,
+// and on what, has been checked by the kernel.
+func (d *Dispatcher) checkXattrName(name []byte) error {
+	if len(name) > nameMax {
+		return metadata.ErrRange
+	}
+	for _, p := range [...][]byte{userPrefix, trustedPrefix, securityPrefix} {
+		if bytes.HasPrefix(name, p) {
+			if len(name) == len(p) {
+				return metadata.ErrInvalid
+			}
+			return nil
+		}
+	}
+	if d.o.ACL && (bytes.Equal(name, aclAccess) || bytes.Equal(name, aclDefault)) {
+		return nil
+	}
+	return metadata.ErrUnsupported
+}
 
 // xattrName takes an attribute's name out of a request and hands on what
 // follows.
@@ -18,15 +41,10 @@ func (d *Dispatcher) xattrName(data []byte) (name, rest []byte, err error) {
 		return nil, nil, errNoSys
 	}
 	name, rest, ok := CutName(data)
-	switch {
-	case !ok || len(name) == 0:
+	if !ok || len(name) == 0 {
 		return nil, nil, metadata.ErrInvalid
-	case len(name) > nameMax:
-		return nil, nil, metadata.ErrRange
-	case !d.o.ACL && bytes.HasPrefix(name, aclPrefix):
-		return nil, nil, metadata.ErrUnsupported
 	}
-	return name, rest, nil
+	return name, rest, d.checkXattrName(name)
 }
 
 // putXattr answers GETXATTR and LISTXATTR: with the length if the caller asked
