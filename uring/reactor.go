@@ -2,10 +2,13 @@ package uring
 
 import (
 	"io"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // defaultRingEntries is the depth of a disk's ring. Twice as many reads are in
@@ -15,10 +18,13 @@ const defaultRingEntries = 256
 // reactor drives the asynchronous reads of one disk over a shared ring.
 //
 //   - The caller of ReadAsync submits. While one is in the kernel others only
-//     queue; it takes their reads along in its next call.
-//   - The reaper, one goroutine, waits for completions. It runs nothing of
-//     others: a finished read's Done goes to the CPU pool, a read that the ring
-//     can't do goes to the BlockingIO lane.
+//     queue; it takes their reads along in its next call, and reaps what has
+//     completed meanwhile, for warm data its own read.
+//   - The reaper, a goroutine, waits for the other completions in the Go
+//     runtime's poller, which wakes it without a thread of its own: bench_test.go
+//     has the comparison.
+//   - Reaping runs nothing of others: a finished read's Done goes to the CPU
+//     pool, a read that the ring can't do goes to the BlockingIO lane.
 //
 // Invariants:
 //
@@ -26,26 +32,33 @@ const defaultRingEntries = 256
 //     before the kernel sees the entry until its completion is reaped.
 //   - R2: reads in the table are at most the completion queue's entries, so that
 //     it never overflows.
-//   - R3: one goroutine at a time enters the ring to submit (submitting).
+//   - R3: one goroutine at a time enters the ring (submitting).
+//   - R4: a read in the queue has a kick to come: of the one who is submitting,
+//     or of the one who reaps a read in flight.
+//
+// Lock order: reaping, mu.
 type reactor struct {
 	d      *disk
 	ring   *Ring
-	broken atomic.Bool // stored by whoever meets a ring that doesn't work
+	poll   *os.File    // the ring for the poller
+	broken atomic.Bool // stored by the submitter who meets a ring that doesn't work
 	done   chan struct{}
 
-	mu         sync.Mutex
-	table      []*Read // by user data
+	reaping sync.Mutex // completion side of the ring
+
+	mu         sync.Mutex // submission side of the ring, and
+	table      []*Read    // by user data
 	free       []uint32
 	head, tail *Read // reads waiting for a place in the table or the ring
 	submitting bool
 	submitted  sync.Cond // submitting became false
 }
 
+// maxRounds bounds how often one caller enters the ring for others.
+const maxRounds = 8
+
 // maxRead bounds one entry: its length has 32 bits, and the kernel's results 31.
 const maxRead = 1 << 30
-
-// wakeData is the user data of the entry that ends the reaper.
-const wakeData = ^uint64(0)
 
 func newReactor(d *disk, entries int) (*reactor, error) {
 	if entries <= 0 {
@@ -55,14 +68,37 @@ func newReactor(d *disk, entries int) (*reactor, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := len(ring.cqes) - 1 // one completion is left for the wake-up
-	re := &reactor{d: d, ring: ring, done: make(chan struct{}), table: make([]*Read, n), free: make([]uint32, n)}
-	for i := range re.free {
-		re.free[i] = uint32(n - 1 - i)
+	re := &reactor{d: d, ring: ring, done: make(chan struct{})}
+	if err := re.openPoll(); err != nil {
+		ring.Close()
+		return nil, WrapError("poll", "ring", err)
 	}
 	re.submitted.L = &re.mu
-	go re.reap()
+	re.table = make([]*Read, len(ring.cqes))
+	for i := range re.table {
+		re.free = append(re.free, uint32(i))
+	}
+	go re.reapLoop()
 	return re, nil
+}
+
+// openPoll gives the runtime's poller a descriptor that it may close.
+func (re *reactor) openPoll() error {
+	fd, err := unix.FcntlInt(uintptr(re.ring.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return err
+	}
+	re.poll = os.NewFile(uintptr(fd), "ring")
+	// Fails for a descriptor that the poller does not take.
+	if err := re.poll.SetReadDeadline(time.Time{}); err != nil {
+		re.poll.Close()
+		return err
+	}
+	return nil
 }
 
 // submit takes r over, or returns false when the ring doesn't work.
@@ -111,7 +147,7 @@ func (re *reactor) kickLocked() {
 		return
 	}
 	re.submitting = true
-	for {
+	for round := 0; round < maxRounds || !re.inFlightLocked(); round++ {
 		re.fillLocked()
 		n := re.ring.unsubmitted()
 		if n == 0 {
@@ -120,6 +156,9 @@ func (re *reactor) kickLocked() {
 		re.ring.publish()
 		re.mu.Unlock()
 		_, errno := re.ring.enter(n, 0, 0)
+		if re.reaping.TryLock() {
+			re.reapReady()
+		}
 		re.mu.Lock()
 		if errno != 0 && errno != syscall.EINTR {
 			re.refuseLocked(errno)
@@ -130,17 +169,19 @@ func (re *reactor) kickLocked() {
 	re.submitted.Signal()
 }
 
+// inFlightLocked says whether the kernel has reads whose completion will bring
+// the next kick (R4).
+func (re *reactor) inFlightLocked() bool {
+	return len(re.table)-len(re.free) > int(re.ring.unsubmitted())
+}
+
 // refuseLocked sends everything that the kernel has not taken to the
 // BlockingIO lane.
 func (re *reactor) refuseLocked(errno syscall.Errno) {
 	if errno != syscall.EAGAIN && errno != syscall.EBUSY {
 		re.broken.Store(true)
 	}
-	re.ring.takeBack(func(s *SQE) {
-		if s.UserData != wakeData {
-			re.d.readBlocking(re.takeLocked(uint32(s.UserData)))
-		}
-	})
+	re.ring.takeBack(func(s *SQE) { re.d.readBlocking(re.takeLocked(uint32(s.UserData))) })
 	for re.head != nil {
 		r := re.head
 		re.head, r.next = r.next, nil
@@ -155,30 +196,31 @@ func (re *reactor) takeLocked(slot uint32) *Read {
 	return r
 }
 
-// reap waits for completions until the wake-up of close.
-func (re *reactor) reap() {
+// reapLoop waits for completions until close.
+func (re *reactor) reapLoop() {
 	defer close(re.done)
-	for stop := false; !stop; {
-		_, errno := re.ring.enter(0, 1, enterGetEvents)
-		if errno != 0 && errno != syscall.EINTR && errno != syscall.EAGAIN && errno != syscall.EBUSY {
-			// What is in flight still completes into the mapped queue.
-			re.broken.Store(true)
-			time.Sleep(time.Millisecond)
-		}
-		re.ring.ForEachCQE(func(c CQE) {
-			if c.UserData == wakeData {
-				stop = true
-				return
-			}
-			re.mu.Lock()
-			r := re.takeLocked(uint32(c.UserData))
-			re.mu.Unlock()
-			re.finish(r, c.Res)
-		})
+	conn, err := re.poll.SyscallConn()
+	for err == nil {
+		err = conn.Read(func(uintptr) bool { return re.ring.Ready() > 0 })
+		re.reaping.Lock()
+		re.reapReady()
 		re.mu.Lock()
 		re.kickLocked()
 		re.mu.Unlock()
 	}
+}
+
+// reapReady deals with the completions that are there and unlocks re.reaping,
+// which the caller holds. The caller kicks afterwards. What completes later
+// wakes the poller anew.
+func (re *reactor) reapReady() {
+	defer re.reaping.Unlock()
+	re.ring.ForEachCQE(func(c CQE) {
+		re.mu.Lock()
+		r := re.takeLocked(uint32(c.UserData))
+		re.mu.Unlock()
+		re.finish(r, c.Res)
+	})
 }
 
 // finish deals with one completion.
@@ -219,16 +261,13 @@ func ringOnly(errno syscall.Errno) bool {
 
 // close ends the reaper. There is no read left: the disk has waited.
 func (re *reactor) close() error {
+	re.poll.Close()
+	<-re.done
 	re.mu.Lock()
+	defer re.mu.Unlock()
 	for re.submitting {
 		// A submitter can be overtaken by the completions of its reads.
 		re.submitted.Wait()
 	}
-	re.ring.nextSQE().PrepNop(wakeData)
-	re.mu.Unlock()
-	if err := re.ring.Submit(); err != nil {
-		return err
-	}
-	<-re.done
 	return re.ring.Close()
 }

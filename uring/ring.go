@@ -224,14 +224,14 @@ func (r *Ring) enter(submit, wait, flags uint32) (uint32, syscall.Errno) {
 func (r *Ring) Ready() int { return int(atomic.LoadUint32(r.cqTail) - atomic.LoadUint32(r.cqHead)) }
 
 // ForEachCQE reaps the completions that are there now and returns their number.
-// fn may use the submission side but not reap.
+// Each has left the queue when fn sees it, so that fn may submit what takes its
+// place.
 func (r *Ring) ForEachCQE(fn func(CQE)) int {
 	head, tail := atomic.LoadUint32(r.cqHead), atomic.LoadUint32(r.cqTail)
 	for i := head; i != tail; i++ {
-		fn(r.cqes[i&r.cqMask])
-	}
-	if head != tail {
-		atomic.StoreUint32(r.cqHead, tail)
+		c := r.cqes[i&r.cqMask]
+		atomic.StoreUint32(r.cqHead, i+1)
+		fn(c)
 	}
 	return int(tail - head)
 }
