@@ -561,3 +561,9 @@ func (m *model) restart() {
 	}
 	m.all = slices.DeleteFunc(m.all, func(n *mnode) bool { return n.nlink == 0 })
 }
+
+func sumText(s string) string {
+	h := sha256.New()
+	io.WriteString(h, s)
+	return sum(h)
+}

@@ -44,6 +44,9 @@ type Options struct {
 	// PlantedFreeEarly deletes segments without the barrier that must come
 	// first: a fault for the crash tests, which must notice it.
 	PlantedFreeEarly bool
+	// PlantedStaleLog accepts records of an earlier use of a recycled log file,
+	// another fault for the crash tests.
+	PlantedStaleLog bool
 
 	create bool
 }
@@ -103,13 +106,13 @@ var _ FS = (*Store)(nil)
 //
 //   - Errors: ErrNotAStore, ErrNewerFormat, ErrCorrupt, ErrLocked; a transient
 //     read error refuses the open and changes nothing.
-func Open(o Options) (s *Store, err error) {
+func Open(o Options) (_ *Store, err error) {
 	if o.ReadOnly {
 		if err := recoverFirst(o); err != nil {
 			return nil, err
 		}
 	}
-	s = newStore(o)
+	s := newStore(o)
 	defer func() {
 		if err != nil {
 			s.release()
