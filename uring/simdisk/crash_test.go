@@ -437,3 +437,62 @@ func TestRandomHistory(t *testing.T) {
 		}
 	}
 }
+
+// Files are renamed at random, over each other too, with directories synced now
+// and then. After any crash each file that was never replaced has one name, and
+// one that was replaced has at most one.
+func TestRandomRenames(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r := rng(seed)
+	d := simdisk.New(seed)
+	dirs := []string{"x", "y"}
+	at := make(map[string]string) // name to content
+	replaced := make(map[string]bool)
+	var all []string
+	for _, dir := range dirs {
+		must(t, d.MkdirAll(dir))
+		for i := range 4 {
+			name := fmt.Sprintf("%s/%d", dir, i)
+			f := create(t, d, name)
+			write(t, f, name, 0)
+			must(t, f.Datasync())
+			must(t, f.Close())
+			at[name] = name
+			all = append(all, name)
+		}
+		must(t, d.SyncDir(dir))
+	}
+	must(t, d.SyncDir(""))
+	for step := range 400 {
+		from, to := fmt.Sprintf("%s/%d", dirs[r.IntN(2)], r.IntN(12)), fmt.Sprintf("%s/%d", dirs[r.IntN(2)], r.IntN(12))
+		if r.IntN(8) == 0 {
+			must(t, d.SyncDir(dirs[r.IntN(2)]))
+		}
+		if at[from] == "" || from == to || at[to] != "" && r.IntN(20) > 0 {
+			continue
+		}
+		must(t, d.Rename(from, to))
+		if old := at[to]; old != "" {
+			replaced[old] = true
+		}
+		at[to] = at[from]
+		delete(at, from)
+		for mode := simdisk.Random; mode <= simdisk.Torn; mode++ {
+			c := d.Crash(rng(r.Uint64()), mode)
+			found := make(map[string]int)
+			for _, dir := range dirs {
+				names, err := c.List(dir)
+				must(t, err)
+				for _, name := range names {
+					found[content(t, c, dir+"/"+name)]++
+				}
+			}
+			for _, id := range all {
+				if n := found[id]; n > 1 || n == 0 && !replaced[id] {
+					t.Fatalf("step %d, %v: file %s has %d names", step, mode, id, n)
+				}
+			}
+		}
+	}
+}

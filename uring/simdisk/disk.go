@@ -368,6 +368,8 @@ func (d *Disk) Rename(oldName, newName string) error {
 			return nil
 		case n.dir && strings.HasPrefix(newName, oldName+"/"):
 			return syscall.EINVAL
+		case old != nil && strings.HasPrefix(oldName, newName+"/"):
+			return syscall.ENOTEMPTY // onto its own ancestor
 		case old == nil:
 		case old.dir && !n.dir:
 			return syscall.EISDIR
