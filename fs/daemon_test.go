@@ -4,10 +4,13 @@ import (
 	"bufio"
 	"encoding/gob"
 	"encoding/hex"
+	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
@@ -28,6 +31,9 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "fusermount3" {
+		os.Exit(fakeFusermount(os.Args[1:]))
+	}
 	if s := os.Getenv(daemonEnv); s != "" {
 		os.Exit(daemonMain(s))
 	}
@@ -38,7 +44,10 @@ func TestMain(m *testing.M) {
 type daemonOptions struct {
 	Mount   fs.MountOptions
 	Backing string
+	User    bool // mount as nobody, with fusermount3
 }
+
+const nobody = 65534
 
 func daemonMain(s string) int {
 	say := func(format string, args ...any) { fmt.Printf(format+"\n", args...) }
@@ -178,12 +187,21 @@ func tryStart(t testing.TB, o daemonOptions) (*daemon, string) {
 	if o.Mount.Source == "" {
 		o.Mount.Source = "prismfs-test"
 	}
+	d.cmd = exec.Command(os.Args[0])
+	if o.User {
+		d.cmd = exec.Command(copyBinary(t))
+		d.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		d.dir = filepath.Join(filepath.Dir(d.cmd.Path), "mnt")
+		o.Mount.Mountpoint = d.dir
+		if err := errors.Join(os.Mkdir(d.dir, 0o755), os.Chown(d.dir, nobody, nobody)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
 	var b strings.Builder
 	if err := gob.NewEncoder(hex.NewEncoder(&b)).Encode(o); err != nil {
 		t.Fatal(err)
 	}
-	var err error
-	d.cmd = exec.Command(os.Args[0])
 	d.cmd.Env = append(os.Environ(), daemonEnv+"="+b.String())
 	d.cmd.Stderr = os.Stderr
 	if d.in, err = d.cmd.StdinPipe(); err != nil {
@@ -219,6 +237,83 @@ func tryStart(t testing.TB, o daemonOptions) (*daemon, string) {
 		t.Fatalf("daemon said %q", line)
 	}
 	return d, ""
+}
+
+// copyBinary puts this program where everybody may run it.
+func copyBinary(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "prismfs-test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	b, err := os.ReadFile(os.Args[0])
+	if err := errors.Join(err, os.Chmod(dir, 0o755), os.WriteFile(filepath.Join(dir, "daemon"), b, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "daemon")
+}
+
+// fakeFusermount does for root what fusermount3 does for users: it mounts, and
+// sends the descriptor of /dev/fuse over the socket _FUSE_COMMFD.
+func fakeFusermount(args []string) int {
+	fail := func(what string, err error) int {
+		fmt.Fprintf(os.Stderr, "fusermount3: %s: %v\n", what, err)
+		return 1
+	}
+	set := flag.NewFlagSet("fusermount3", flag.ExitOnError)
+	opts, u, uz := set.String("o", "", ""), set.Bool("u", false, ""), set.Bool("uz", false, "")
+	set.Parse(args)
+	mnt := set.Arg(0)
+	switch {
+	case *u:
+		if err := syscall.Unmount(mnt, 0); err != nil {
+			return fail("umount", err)
+		}
+		return 0
+	case *uz:
+		if err := syscall.Unmount(mnt, syscall.MNT_DETACH); err != nil {
+			return fail("umount", err)
+		}
+		return 0
+	}
+	fd, err := syscall.Open("/dev/fuse", syscall.O_RDWR, 0)
+	if err != nil {
+		return fail("open", err)
+	}
+	typ, source := "fuse", "fuse"
+	data := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fd)
+	flags := uintptr(0)
+	for _, o := range strings.Split(*opts, ",") {
+		name, value, _ := strings.Cut(o, "=")
+		switch name {
+		case "fsname":
+			source = value
+		case "subtype":
+			typ = "fuse." + value
+		case "max_read", "allow_other", "default_permissions":
+			data += "," + o
+		case "nosuid":
+			flags |= syscall.MS_NOSUID
+		case "nodev":
+			flags |= syscall.MS_NODEV
+		case "ro":
+			flags |= syscall.MS_RDONLY
+		default:
+			return fail("unknown option", errors.New(o))
+		}
+	}
+	if err := syscall.Mount(source, mnt, typ, flags, data); err != nil {
+		return fail("mount", err)
+	}
+	var sock int
+	if _, err := fmt.Sscan(os.Getenv("_FUSE_COMMFD"), &sock); err != nil {
+		return fail("_FUSE_COMMFD", err)
+	}
+	if err := syscall.Sendmsg(sock, []byte{0}, syscall.UnixRights(fd), nil, 0); err != nil {
+		return fail("send", err)
+	}
+	return 0
 }
 
 func needFuse(t testing.TB) {

@@ -445,6 +445,25 @@ func TestMountErrors(t *testing.T) {
 	}
 }
 
+// A user mounts with the real fusermount3, where there is one.
+func TestUserMount(t *testing.T) {
+	if _, err := exec.LookPath("fusermount3"); err != nil {
+		t.Skip("no fusermount3")
+	}
+	needFuse(t)
+	if st, err := os.Stat("/dev/fuse"); err != nil || st.Mode()&0o006 != 0o006 {
+		t.Skip("/dev/fuse is not for users")
+	}
+	d := start(t, daemonOptions{User: true, Mount: fs.MountOptions{URing: fs.URingOff, Source: `a,b\c`}})
+	b, _ := os.ReadFile("/proc/self/mountinfo")
+	for _, s := range []string{d.dir + " rw,nosuid,nodev", ` - fuse.prismfs a,b\134c `} {
+		if !strings.Contains(string(b), s) {
+			t.Errorf("no %q in\n%s", s, b)
+		}
+	}
+	d.stop()
+}
+
 func TestStaleMount(t *testing.T) {
 	d := start(t, daemonOptions{Mount: fs.MountOptions{URing: fs.URingOff}})
 	d.cmd.Process.Kill()

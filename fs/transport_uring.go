@@ -246,7 +246,7 @@ func (q *queue) open() (err error) {
 	q.eventBuf = q.mem[q.depth*size:][:8]
 	q.entries = make([]entry, q.depth)
 	for i := range q.entries {
-		e, m := &q.entries[i], q.mem[i*size:(i+1)*size]
+		e, m := &q.entries[i], q.mem[i*size:(i+1)*size:(i+1)*size]
 		e.q, e.index, e.header, e.payload = q, uint32(i), m[:entHeaderLen:entHeaderLen], m[entPayloadAt:]
 		e.r.owner = e
 	}
