@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"prismfs/ordered"
-	"prismfs/uring"
 	"prismfs/uring/simdisk"
 )
 
@@ -298,7 +297,7 @@ func TestIteratorsUnderWrites(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for n := 1; n <= 3000; n++ {
+		for n := 1; n <= 700; n++ {
 			write(n)
 		}
 	}()
@@ -352,13 +351,9 @@ func TestIteratorsUnderWrites(t *testing.T) {
 	wantClean(t, db)
 }
 
-var errInjected = errors.New("injected")
-
 // simOptions are testOptions over a simulated disk.
 func simOptions(t testing.TB, d *simdisk.Disk) Options {
 	o := testOptions(t, d)
 	o.MemTableSize = minMemTableSize
 	return o
 }
-
-var _ uring.Disk = (*simdisk.Disk)(nil)
