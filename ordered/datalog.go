@@ -3,6 +3,7 @@ package ordered
 import (
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -153,7 +154,12 @@ func OpenDataLog(o DataLogOptions) (*DataLog, error) {
 	d.write.job.Run = runWrite
 	d.write.job.Arg = &d.write
 	if !o.ReadOnly {
-		if err := o.Disk.MkdirAll(o.Dir); err != nil {
+		err := o.Disk.MkdirAll(o.Dir)
+		for dir := o.Dir; err == nil && dir != "."; {
+			dir = path.Dir(dir)
+			err = o.Disk.SyncDir(dir) // where the entry of the directory stands
+		}
+		if err != nil {
 			return nil, fmt.Errorf("ordered: open data log: %w", err)
 		}
 	}
