@@ -1,0 +1,18 @@
+package main
+
+import "log"
+
+// backend is what the commands need of the layers below. Its one real
+// implementation is in this file; tests of the daemon use another, without a
+// kernel.
+//
+//   - Errors are one-line failures with their exit codes, except that open's
+//     error for a locked store satisfies isLocked.
+type backend interface {
+	mkfs(dir string, s *mkfsSettings) error
+	isStore(dir string) error
+	open(dir string, s *mountSettings, l *log.Logger) (volume, error)
+	isLocked(err error) bool
+	mount(v volume, store, mnt string, s *mountSettings, l *log.Logger) (mountServer, error)
+	check(dir string, report func(problem string)) (details any, err error)
+}
