@@ -30,7 +30,8 @@ type HandlerOptions struct {
 	// NoXattr refuses all extended attributes, which spares a request for each
 	// freshly written file.
 	NoXattr bool
-	// ACL hands system.posix_acl_* on to the store.
+	// ACL hands system.posix_acl_* on to the store, and applies the umask, which
+	// the kernel then leaves to us.
 	ACL bool
 	// Logf is told of every error that is the store's fault. May be nil.
 	Logf func(format string, args ...any)

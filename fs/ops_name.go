@@ -22,8 +22,17 @@ const (
 	openKillSuidgid = 1 << 0 // fuse_open_in.open_flags
 )
 
-// makeInode makes an inode with the caller as its owner. The kernel has applied the
-// umask; what a set-group-id directory passes on is the store's to know.
+// perm takes the permissions of a new inode out of a request. The kernel has
+// applied the umask, unless there are ACLs: a default ACL would replace it.
+func (d *Dispatcher) perm(mode, umask uint32) uint32 {
+	if d.o.ACL {
+		mode &^= umask
+	}
+	return mode & permBits
+}
+
+// makeInode makes an inode with the caller as its owner. What a set-group-id
+// directory passes on is the store's to know.
 func (d *Dispatcher) makeInode(c *call, w metadata.Wait, name []byte, mode, rdev uint32, target []byte) (int, error) {
 	c.mk = metadata.MakeReq{Mode: mode, Uid: c.r.Uid(), Gid: c.r.Gid(), Rdev: rdev, Target: target}
 	err := d.st.Make(w, metadata.Ino(c.r.Node()), name, &c.mk, &c.attr)
@@ -45,7 +54,7 @@ func (d *Dispatcher) opMknod(c *call, w metadata.Wait) (int, error) {
 	if mode&syscall.S_IFMT == 0 { // as mknod(2)
 		mode |= syscall.S_IFREG
 	}
-	return d.makeInode(c, w, name, mode&(syscall.S_IFMT|permBits), le.Uint32(in[4:]), nil)
+	return d.makeInode(c, w, name, mode&syscall.S_IFMT|d.perm(mode, le.Uint32(in[8:])), le.Uint32(in[4:]), nil)
 }
 
 func (d *Dispatcher) opMkdir(c *call, w metadata.Wait) (int, error) {
@@ -53,7 +62,8 @@ func (d *Dispatcher) opMkdir(c *call, w metadata.Wait) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return d.makeInode(c, w, name, syscall.S_IFDIR|le.Uint32(c.r.Op())&permBits, 0, nil)
+	in := c.r.Op()
+	return d.makeInode(c, w, name, syscall.S_IFDIR|d.perm(le.Uint32(in), le.Uint32(in[4:])), 0, nil)
 }
 
 func (d *Dispatcher) opSymlink(c *call, w metadata.Wait) (int, error) {
@@ -79,7 +89,8 @@ func (d *Dispatcher) opCreate(c *call, w metadata.Wait) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, err := d.makeInode(c, w, name, syscall.S_IFREG|le.Uint32(c.r.Op()[4:])&permBits, 0, nil)
+	in := c.r.Op()
+	n, err := d.makeInode(c, w, name, syscall.S_IFREG|d.perm(le.Uint32(in[4:]), le.Uint32(in[8:])), 0, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -88,7 +99,8 @@ func (d *Dispatcher) opCreate(c *call, w metadata.Wait) (int, error) {
 
 // opTmpfile is CREATE without a name; the one in the request means nothing.
 func (d *Dispatcher) opTmpfile(c *call, w metadata.Wait) (int, error) {
-	mode := syscall.S_IFREG | le.Uint32(c.r.Op()[4:])&permBits
+	in := c.r.Op()
+	mode := syscall.S_IFREG | d.perm(le.Uint32(in[4:]), le.Uint32(in[8:]))
 	c.mk = metadata.MakeReq{Mode: mode, Uid: c.r.Uid(), Gid: c.r.Gid()}
 	if err := d.st.Tmpfile(w, metadata.Ino(c.r.Node()), &c.mk, &c.attr); err != nil {
 		return 0, err
