@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -68,7 +69,7 @@ type MountOptions struct {
 
 	URing   URingMode // URingAuto
 	Readers int       // threads of the devfuse transport; 4
-	Memory  int64     // budget for request buffers in bytes; 64 MiB
+	Memory  int64     // budget for request buffers in bytes; 64 MiB, or 8 MiB a CPU
 
 	ReadAheadKB   int  // of the bdi, set as root; 4096, negative leaves it alone
 	MaxRatio      int  // of the bdi; 0 leaves it alone
@@ -88,7 +89,7 @@ func (o *MountOptions) setDefaults() error {
 	def(&o.Readers, 4)
 	def(&o.ReadAheadKB, 4096)
 	if o.Memory == 0 {
-		o.Memory = 64 << 20
+		o.Memory = max(64<<20, int64(runtime.NumCPU())*8<<20)
 	}
 	if o.Subtype == "" {
 		o.Subtype = "prismfs"
@@ -494,6 +495,28 @@ func (s *Server) Abort() error {
 	// Without fusectl: a forced unmount aborts first, and may then be busy.
 	if err := s.umount(unix.MNT_FORCE); err != nil && !errors.Is(err, ErrMountpointBusy) {
 		return fmt.Errorf("fs: abort %s: %w", s.o.Mountpoint, err)
+	}
+	return nil
+}
+
+// Remount gives the file system that is mounted at o.Mountpoint new mount(2)
+// flags; everything else of o is settled at mounting and ignored here. It is
+// for another process than the daemon, whose own mount it may be.
+func Remount(o MountOptions) error {
+	fl, err := o.flags()
+	if err == nil {
+		err = unix.Mount("", o.Mountpoint, "", fl|unix.MS_REMOUNT, "")
+	}
+	switch {
+	case err == unix.EINVAL || err == unix.ENOENT:
+		err = ErrNotMounted
+	case err == unix.EBUSY:
+		err = ErrMountpointBusy // a file is open for writing
+	case err == unix.EPERM:
+		err = fmt.Errorf("%w: %w", ErrNotPermitted, err)
+	}
+	if err != nil {
+		return fmt.Errorf("fs: remount %s: %w", o.Mountpoint, err)
 	}
 	return nil
 }

@@ -99,14 +99,21 @@ func TestFiles(t *testing.T) {
 // dropCache evicts the file's pages, so that the next read asks the daemon.
 func dropCache(t testing.TB, path string) {
 	t.Helper()
+	if err := evict(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func evict(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	defer f.Close()
 	if _, _, e := syscall.Syscall6(syscall.SYS_FADVISE64, f.Fd(), 0, 0, 4, 0, 0); e != 0 { // POSIX_FADV_DONTNEED
-		t.Fatal(e)
+		return e
 	}
+	return nil
 }
 
 func TestAnswersLater(t *testing.T) {
@@ -250,6 +257,66 @@ func TestAbortByControl(t *testing.T) {
 	})
 }
 
+// The connection is cut under writers, readers of the ring, and late answers.
+func TestAbortUnderLoad(t *testing.T) {
+	backing := filepath.Join(t.TempDir(), "backing")
+	if err := os.WriteFile(backing, make([]byte, 4<<20), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	onTransports(t, func(t *testing.T, mode fs.URingMode) {
+		for range 5 {
+			d := start(t, daemonOptions{Mount: fs.MountOptions{URing: mode}, Backing: backing})
+			var wg sync.WaitGroup
+			started := make(chan struct{}, 9)
+			for i := range 9 {
+				wg.Go(func() {
+					p := filepath.Join(d.dir, []string{"plain", "later", "disk"}[i%3]+fmt.Sprint(i))
+					if i%3 == 2 {
+						p = filepath.Join(d.dir, "disk")
+					}
+					for n := 0; ; n++ {
+						var err error
+						if i%3 != 2 {
+							err = os.WriteFile(p, make([]byte, 300_000), 0o644)
+						}
+						if err == nil {
+							err = evict(p)
+						}
+						if err == nil {
+							_, err = os.ReadFile(p)
+						}
+						if n == 3 {
+							started <- struct{}{}
+						}
+						if err != nil {
+							return
+						}
+					}
+				})
+			}
+			for range 9 {
+				<-started
+			}
+			if answer, err := d.end("abort"); answer != "ok" || err != "<nil>" && err != fs.ErrAborted.Error() {
+				t.Errorf("abort: %q, Serve: %s", answer, err)
+			}
+			syscall.Unmount(d.dir, syscall.MNT_DETACH) // a forced unmount may have been busy
+			wg.Wait()
+		}
+	})
+}
+
+// A queue that the kernel and we disagree about must not hang: the connection
+// ends, with the reason.
+func TestCommitTwice(t *testing.T) {
+	setURing(t, "Y")
+	d := start(t, daemonOptions{Mount: fs.MountOptions{URing: fs.URingOn}})
+	os.Lstat(filepath.Join(d.dir, "twice"))
+	if err := d.served(); !strings.Contains(err, "answered twice") {
+		t.Errorf("Serve: %s", err)
+	}
+}
+
 func TestKillUnderLoad(t *testing.T) {
 	onTransports(t, func(t *testing.T, mode fs.URingMode) {
 		for round := range 5 {
@@ -346,6 +413,50 @@ func TestURingSwitch(t *testing.T) {
 	}
 	if b, _ := os.ReadFile("/proc/self/mountinfo"); strings.Contains(string(b), dir) {
 		t.Error("a failed mount is left in the tree")
+	}
+}
+
+// Too small a budget for the ring's buffers.
+func TestURingBudget(t *testing.T) {
+	setURing(t, "Y")
+	d := start(t, daemonOptions{Mount: fs.MountOptions{URing: fs.URingAuto, Memory: 1 << 20}})
+	if d.transport != "devfuse" {
+		t.Errorf("transport %s", d.transport)
+	}
+	d.stop()
+	if _, msg := tryStart(t, daemonOptions{Mount: fs.MountOptions{URing: fs.URingOn, Memory: 1 << 20}}); !strings.Contains(msg, fs.ErrNoURing.Error()) {
+		t.Errorf("demanded: %q", msg)
+	}
+}
+
+func TestRemount(t *testing.T) {
+	d := start(t, daemonOptions{})
+	p := filepath.Join(d.dir, "f")
+	for _, c := range []struct {
+		flags []string
+		want  error
+	}{{nil, nil}, {[]string{"ro"}, syscall.EROFS}, {[]string{"rw"}, nil}} {
+		if err := fs.Remount(fs.MountOptions{Mountpoint: d.dir, Flags: c.flags}); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(p, nil, 0o644); !errors.Is(err, c.want) {
+			t.Errorf("remounted %v: %v", c.flags, err)
+		}
+	}
+	f, err := os.Create(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fs.Remount(fs.MountOptions{Mountpoint: d.dir, ReadOnly: true}); !errors.Is(err, fs.ErrMountpointBusy) {
+		t.Errorf("read-only under a writer: %v", err)
+	}
+	f.Close()
+	if err := fs.Remount(fs.MountOptions{Mountpoint: d.dir, Flags: []string{"bogus"}}); !errors.Is(err, fs.ErrBadOption) {
+		t.Error(err)
+	}
+	d.stop()
+	if err := fs.Remount(fs.MountOptions{Mountpoint: d.dir}); !errors.Is(err, fs.ErrNotMounted) {
+		t.Errorf("remounting what isn't mounted: %v", err)
 	}
 }
 

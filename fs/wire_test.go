@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -254,15 +255,15 @@ func TestFindMount(t *testing.T) {
 	}
 }
 
-func TestCountCPUs(t *testing.T) {
-	for list, want := range map[string]int{"0": 1, "0-1": 2, "0-3,8,10-11": 7} {
-		if n, err := countCPUs(list); err != nil || n != want {
-			t.Errorf("%q: %d, %v", list, n, err)
+func TestParseCPUs(t *testing.T) {
+	for list, want := range map[string][]int{"0": {0}, "0-1": {0, 1}, "0-2,8,10-11": {0, 1, 2, 8, 10, 11}} {
+		if got, err := parseCPUs(list); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %v, %v", list, got, err)
 		}
 	}
 	for _, list := range []string{"", "a", "3-1", "0-", "1,,2"} {
-		if n, err := countCPUs(list); err == nil {
-			t.Errorf("%q: %d", list, n)
+		if got, err := parseCPUs(list); err == nil {
+			t.Errorf("%q: %v", list, got)
 		}
 	}
 }
