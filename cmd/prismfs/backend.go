@@ -3,11 +3,11 @@ package main
 import "log"
 
 // backend is what the commands need of the layers below. Its one real
-// implementation is in this file; tests of the daemon use another, without a
+// implementation is storeBackend; tests of the daemon use another, without a
 // kernel.
 //
-//   - Errors are one-line failures with their exit codes, except that open's
-//     error for a locked store satisfies isLocked.
+//   - Errors are failures with their exit codes, except that open's error for
+//     a locked store satisfies isLocked.
 type backend interface {
 	mkfs(dir string, s *mkfsSettings) error
 	isStore(dir string) error

@@ -2,10 +2,10 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"log"
 	"os"
-	"path/filepath"
+	"runtime"
+	"syscall"
 
 	"prismfs/fs"
 	"prismfs/metadata"
@@ -37,12 +37,14 @@ func storeFailure(dir string, err error) error {
 		return failf(exitSystem, "%s: %v: make room on the disk below it", dir, err)
 	case errors.Is(err, metadata.ErrReadOnly):
 		return failf(exitSystem, "%s: %v: mount it with -o ro", dir, err)
+	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
+		return failf(exitSystem, "%s: permission denied: run as the store's owner or as root", dir)
 	}
 	return failf(exitSystem, "%s: %v", dir, err)
 }
 
 func (storeBackend) mkfs(dir string, s *mkfsSettings) error {
-	return storeFailure(dir, metadata.Mkfs(metadata.MkfsOptions{Dir: dir, Force: s.force, Uid: uint32(os.Getuid()), Gid: uint32(os.Getgid())}))
+	return storeFailure(dir, metadata.Mkfs(metadata.MkfsOptions{Dir: dir, Label: s.label, Force: s.force, Uid: uint32(os.Getuid()), Gid: uint32(os.Getgid())}))
 }
 
 func (storeBackend) isStore(dir string) error {
@@ -53,6 +55,9 @@ func (storeBackend) isStore(dir string) error {
 func (storeBackend) isLocked(err error) bool { return errors.Is(err, metadata.ErrLocked) }
 
 func (storeBackend) open(dir string, s *mountSettings, l *log.Logger) (volume, error) {
+	// Threads that wait in the kernel for requests keep their share of
+	// GOMAXPROCS; what they hand over must not wait for them.
+	runtime.GOMAXPROCS(max(8, 2*runtime.NumCPU()))
 	o := metadata.Options{
 		Dir: dir, ReadOnly: s.readOnly, Commit: s.commit, Memory: s.cache,
 		NoAtime: s.atime == "noatime", Logf: l.Printf,
@@ -73,22 +78,28 @@ func (storeBackend) open(dir string, s *mountSettings, l *log.Logger) (volume, e
 	return &storeVolume{Store: st}, nil
 }
 
-// storeVolume is an open store with its front end, once there is one.
+// storeVolume is an open store with its handler, once it is mounted.
 type storeVolume struct {
 	*metadata.Store
 	handler *fs.Dispatcher
-	server  *fs.Server
+}
+
+// storeStatus is the part of a store's figures that people ask for; Stats has
+// the rest.
+type storeStatus struct {
+	UUID      string `json:"uuid"`
+	Label     string `json:"label,omitempty"`
+	Format    uint32 `json:"format"`
+	IO        string `json:"io"`
+	Failure   string `json:"failure,omitempty"` // why the store turned read-only
+	Inodes    int64  `json:"inodes"`
+	DataBytes int64  `json:"data_bytes"`
+	Segments  int    `json:"segments"`
 }
 
 func (v *storeVolume) Status() (any, error) {
-	st := struct {
-		metadata.Status
-		Transport string `json:"transport"`
-	}{Status: v.Store.Status()}
-	if v.server != nil {
-		st.Transport = v.server.TransportName()
-	}
-	return st, nil
+	s := v.Store.Status()
+	return storeStatus{UUID: s.UUID, Label: s.Label, Format: s.Format, IO: s.IO, Failure: s.Failure, Inodes: s.Inodes, DataBytes: s.Bytes, Segments: s.Segments}, nil
 }
 
 func (v *storeVolume) Stats() (any, error) {
@@ -103,42 +114,37 @@ func (v *storeVolume) GC() error { return v.CollectGarbage() }
 
 func (storeBackend) mount(v volume, store, mnt string, s *mountSettings, l *log.Logger) (mountServer, error) {
 	sv := v.(*storeVolume)
-	flags := []string{}
-	add := func(on bool, name string) {
-		if on {
-			flags = append(flags, name)
-		}
-	}
-	add(!s.exec, "noexec")
-	add(s.sync, "sync")
-	add(s.dirSync, "dirsync")
-	add(s.atime != "", s.atime)
-	add(s.noDirAtime, "nodiratime")
-	sv.handler = fs.NewHandler(sv.Store, fs.HandlerOptions{ReadOnly: s.readOnly, Writeback: s.writeback, NoOpen: true, Logf: l.Printf})
+	readOnly := s.readOnly || sv.ReadOnly() // also on a read-only disk
+	sv.handler = fs.NewHandler(sv.Store, fs.HandlerOptions{ReadOnly: readOnly, Writeback: s.writeback, NoOpen: true, Logf: l.Printf})
 	srv, err := fs.Mount(fs.MountOptions{
-		Source: store, Mountpoint: mnt, Subtype: "prismfs",
+		Source: store, Mountpoint: mnt, Subtype: fsSubtype,
 		AllowOther: s.allowOther, DefaultPermissions: s.defaultPermissions,
-		ReadOnly: s.readOnly, Suid: s.suid, Dev: s.dev, Flags: flags,
+		ReadOnly: readOnly, Suid: s.suid, Dev: s.dev, Flags: s.kernelFlags(),
 		Writeback: s.writeback, NoStrictLimit: s.writeback, MaxRatio: map[bool]int{true: 100}[s.writeback],
 		URing: map[string]fs.URingMode{"on": fs.URingOn, "off": fs.URingOff}[s.fuseURing],
 		Logf:  l.Printf,
 	}, sv.handler)
 	switch {
 	case err == nil:
-		sv.server = srv
 		return srv, nil
-	case errors.Is(err, fs.ErrNoMountpoint):
-		return nil, failf(exitUsage, "%s: no such directory: make the mount point with `mkdir %s`", mnt, mnt)
+	case errors.Is(err, fs.ErrNoFuse):
+		return nil, failf(exitSystem, "this kernel offers no FUSE: load it with `modprobe fuse`")
+	case errors.Is(err, fs.ErrNoFusermount):
+		return nil, failf(exitSystem, "only root can mount without fusermount3: install the package fuse3")
+	case errors.Is(err, fs.ErrNoURing):
+		return nil, failf(exitSystem, "FUSE over io_uring is off: `echo Y >/sys/module/fuse/parameters/enable_uring`, or use -o fuse_uring=auto")
+	case errors.Is(err, fs.ErrNotPermitted):
+		return nil, failf(exitSystem, "not permitted: mount as root, or without allow_other, suid and dev")
 	case errors.Is(err, fs.ErrMountpointBusy):
-		return nil, failf(exitBusy, "%v: unmount what is there first", err)
+		return nil, failf(exitBusy, "it is in use: unmount what is there first")
 	}
-	return nil, failf(exitSystem, "mount %s: %v", mnt, err)
+	return nil, failf(exitSystem, "%v", err)
 }
 
 func (storeBackend) check(dir string, report func(problem string)) (details any, err error) {
-	st, err := metadata.Open(metadata.Options{Dir: dir, NoTimer: true, Logf: func(f string, a ...any) {
-		fmt.Fprintf(os.Stderr, "prismfs: "+f+"\n", a...)
-	}})
+	// Read-only: the changes that a killed daemon left in the log are replayed
+	// in memory, and nothing of the store is touched.
+	st, err := metadata.Open(metadata.Options{Dir: dir, ReadOnly: true, NoTimer: true})
 	if err != nil {
 		return nil, storeFailure(dir, err)
 	}
@@ -147,7 +153,7 @@ func (storeBackend) check(dir string, report func(problem string)) (details any,
 		err = cerr
 	}
 	if err != nil {
-		return rep, storeFailure(filepath.Clean(dir), err)
+		return rep, storeFailure(dir, err)
 	}
 	return rep, nil
 }

@@ -9,32 +9,32 @@ import (
 )
 
 var mkfsCommand = &command{
-	name: "mkfs", aliases: []string{"init", "format", "create"}, args: "STORE [--force]", summary: "make a store in a directory that is new or empty",
+	name: "mkfs", aliases: []string{"init", "format", "create"}, args: "STORE [--force] [-L NAME]", summary: "make a store in a directory that is new or empty",
 	min: 1, max: 1,
 	details: `Makes STORE, a directory that holds a file system. It may exist if it is empty.
 --force makes a new store over an old one, whose contents are lost, or beside
 other files, which are left alone.`,
 	flags: []flagDef{
 		{short: 'F', long: "force", help: "also in a directory that is not empty"},
-		{long: "compress", value: "none|snappy|zstd", help: "codec of data (default: snappy)"},
+		{short: 'L', long: "label", value: "NAME", help: "a name for the store, shown by status"},
 		{short: 't', value: "TYPE"}, {short: 'q', long: "quiet"}, {short: 'v'},
 	},
 	run: runMkfs,
 }
 
+const labelMax = 64 // bytes in the superblock
+
 // mkfsSettings is what the command line of mkfs says.
 type mkfsSettings struct {
-	force    bool
-	compress string // "": the built-in choice
+	force bool
+	label string
 }
 
 func runMkfs(in *invocation) error {
 	dir := in.positional[0]
-	s := mkfsSettings{force: in.has("force"), compress: in.last("compress")}
-	switch s.compress {
-	case "", "none", "snappy", "zstd":
-	default:
-		return usagef("--compress=%s: must be one of none, snappy, zstd", s.compress)
+	s := mkfsSettings{force: in.has("force"), label: in.last("label")}
+	if len(s.label) > labelMax {
+		return usagef("the label has %d bytes: at most %d", len(s.label), labelMax)
 	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {

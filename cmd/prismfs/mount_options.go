@@ -28,7 +28,6 @@ type mountSettings struct {
 	commit    time.Duration
 	cache     int64 // bytes; 0: the built-in size
 	log       string
-	compress  string // "": as the store was made
 }
 
 // defaults are those of a FUSE mount. A mount by root is for everybody, as any
@@ -106,7 +105,6 @@ var mountOptionDefs = []mountOptionDef{
 		s.cache, err = parseSize(v)
 		return err
 	}},
-	{name: "compress", value: "none|snappy|zstd", help: "codec of new data (default: as the store was made)", set: oneOf(func(s *mountSettings) *string { return &s.compress }, "none", "snappy", "zstd")},
 	{name: "log", value: "FILE", help: "where the daemon logs (default STORE/log)", set: func(s *mountSettings, v string) (err error) {
 		if v == "" {
 			return usagef("needs a file name")
@@ -162,6 +160,22 @@ next:
 		}
 	}
 	return nil
+}
+
+// kernelFlags are the options that the kernel acts on, by mount(8)'s names.
+func (s *mountSettings) kernelFlags() []string {
+	var flags []string
+	add := func(set bool, name string) {
+		if set {
+			flags = append(flags, name)
+		}
+	}
+	add(!s.exec, "noexec")
+	add(s.sync, "sync")
+	add(s.dirSync, "dirsync")
+	add(s.noDirAtime, "nodiratime")
+	add(s.atime != "", s.atime)
+	return flags
 }
 
 // splitMountOptions splits at commas that are neither quoted nor escaped.
