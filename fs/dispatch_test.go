@@ -754,3 +754,31 @@ func (s signalTransport) answered(*Request) { s <- struct{}{} }
 func (s signalTransport) submitRead(*Request, int, int64, []byte, *lanes.Job) bool {
 	return false
 }
+
+// TestLongNames: the kernel forwards them, so every operation refuses them, and
+// never asks the store.
+func TestLongNames(t *testing.T) {
+	f := newFakeFS(t)
+	d := NewHandler(f, HandlerOptions{})
+	for _, tt := range []struct {
+		op   uint32
+		in   []byte
+		rest string
+	}{
+		{op: OpLookup}, {op: OpUnlink}, {op: OpRmdir},
+		{op: OpMknod, in: opIn(fuse.MknodIn{})},
+		{op: OpMkdir, in: opIn(fuse.MkdirIn{})},
+		{op: OpCreate, in: opIn(fuse.CreateIn{})},
+		{op: OpSymlink, rest: "target\x00"},
+		{op: OpLink, in: u64(77)},
+		{op: OpRename, in: u64(6), rest: "new\x00"},
+		{op: OpRename2, in: opIn(fuse.RenameIn{}), rest: "new\x00"},
+	} {
+		for name, want := range map[string]syscall.Errno{longName: syscall.ENAMETOOLONG, "": syscall.EINVAL} {
+			a := do(t, d, aliased, tt.op, 5, tt.in, []byte(name+"\x00"+tt.rest))
+			if a.errno != want || len(f.calls) != 0 {
+				t.Errorf("%s of %d bytes: errno %v, want %v; calls %q", OpName(tt.op), len(name), a.errno, want, f.calls)
+			}
+		}
+	}
+}
