@@ -30,11 +30,13 @@ func (b *Blocking) Submit(j *Job) error { return b.c.submit(b.c.pick(), j, submi
 // Go runs f on the lane. It allocates; for cold callers.
 func (b *Blocking) Go(f func()) error { return b.Submit(&Job{Run: goFunc, Arg: f}) }
 
-// Enter takes a slot of the lane for the calling goroutine, waiting in FIFO
-// order while all are taken. On success the caller owes a Leave.
+// Enter takes a slot of the lane for the calling goroutine, waiting while all
+// are taken: first come first served, but a newcomer may take a slot that was
+// just given back, at most once ahead of the same waiter. On success the caller
+// owes a Leave.
 func (b *Blocking) Enter() error { return b.g.enter() }
 
-// TryEnter takes a slot if one is free right now and nobody waits.
+// TryEnter takes a slot if one is free right now.
 func (b *Blocking) TryEnter() bool { return b.g.tryEnter() }
 
 // Leave gives the slot back.

@@ -52,8 +52,8 @@ type crew struct {
 	_       [cacheLine - 8]byte
 	closing atomic.Bool
 
-	once sync.Once
-	wg   sync.WaitGroup
+	end closer
+	wg  sync.WaitGroup
 }
 
 // worker is one goroutine and its queue. Padded so that two workers never
@@ -248,24 +248,33 @@ func (w *worker) loop() {
 }
 
 // take books the last job and returns the next one: an urgent one, the own
-// queue's front, or a stolen one. Nil when there was nothing to be found.
+// queue's front, or a stolen one. If there is nothing to be found it returns
+// nil with w announced as parked, for park to wait.
 func (w *worker) take() *Job {
 	c := w.c
 	w.mu.Lock()
 	w.bookLocked()
 	for {
-		j := w.popLocked()
-		if j != nil {
+		if j := w.popLocked(); j != nil {
 			w.running = j.Run
 			w.mu.Unlock()
 			return j
 		}
-		w.mu.Unlock()
-		if !c.steal || !w.trySteal() {
-			return nil
+		v := w.victimLocked()
+		if v == nil || v.load.Load() == 0 {
+			break
 		}
+		w.mu.Unlock()
+		got := w.stealFrom(v)
 		w.mu.Lock()
+		if !got && w.q.n == 0 {
+			break
+		}
 	}
+	w.parked = true
+	c.idle.Or(w.bit)
+	w.mu.Unlock()
+	return nil
 }
 
 func (w *worker) bookLocked() {
@@ -315,21 +324,30 @@ func (w *worker) exec(j *Job) {
 	w.last.run = now() - start
 }
 
-// trySteal moves half of a victim's queue, from its tail, to the front of the
-// own one. It reports whether the own queue has work now.
-func (w *worker) trySteal() bool {
-	c := w.c
-	w.mu.Lock()
-	v := w.hint
-	w.hint = nil
+// victimLocked chooses whom to steal from: the worker that a waker pointed at,
+// else a random other one (xorshift64, uniform). Nil without stealing.
+func (w *worker) victimLocked() *worker {
+	if !w.c.steal {
+		return nil
+	}
 	w.n.stealAttempts++
-	w.mu.Unlock()
-	if v == nil {
-		v = w.victim()
+	if v := w.hint; v != nil {
+		w.hint = nil
+		return v
 	}
-	if v.load.Load() == 0 {
-		return false
+	w.rng ^= w.rng << 13
+	w.rng ^= w.rng >> 7
+	w.rng ^= w.rng << 17
+	i := int(w.rng % uint64(len(w.c.workers)-1))
+	if i >= w.id {
+		i++
 	}
+	return w.c.workers[i]
+}
+
+// stealFrom moves half of v's queue, from its tail, to the front of w's own.
+// It reports whether w has work now.
+func (w *worker) stealFrom(v *worker) bool {
 	// Both locks, lower worker first, so that mutual thieves can't deadlock.
 	a, b := w, v
 	if v.id < w.id {
@@ -337,6 +355,7 @@ func (w *worker) trySteal() bool {
 	}
 	a.mu.Lock()
 	b.mu.Lock()
+	// Look again: meanwhile w may have been given work and v have lost it.
 	more := false
 	if w.q.n == 0 && v.q.n > 0 {
 		v.q.stealTail(&w.q, max(1, v.q.n/2))
@@ -351,37 +370,18 @@ func (w *worker) trySteal() bool {
 	b.mu.Unlock()
 	a.mu.Unlock()
 	if more {
-		c.wakeThief(v)
+		w.c.wakeThief(v)
 	}
 	return got
 }
 
-// victim is a random other worker (xorshift64, uniform).
-func (w *worker) victim() *worker {
-	w.rng ^= w.rng << 13
-	w.rng ^= w.rng >> 7
-	w.rng ^= w.rng << 17
-	i := int(w.rng % uint64(len(w.c.workers)-1))
-	if i >= w.id {
-		i++
-	}
-	return w.c.workers[i]
-}
-
-// park waits for work. It reports true when the lane is drained and w shall
-// leave. A worker that sees work elsewhere (a random victim missed it) waits
-// with a growing bound and looks again; one that sees none waits for a wake.
+// park waits for work, after take has announced w as parked: from there on
+// every submitter sees it (C3), so it looks once more. It reports true when the
+// lane is drained and w shall leave. A worker that sees work elsewhere (its
+// random victim had none) waits with a growing bound and looks again; one that
+// sees none waits for a wake.
 func (w *worker) park() (leave bool) {
 	c := w.c
-	w.mu.Lock()
-	if w.q.n > 0 {
-		w.mu.Unlock()
-		return false
-	}
-	w.parked = true
-	c.idle.Or(w.bit)
-	w.mu.Unlock()
-	// From here on every submitter sees us (C3); now look once more.
 	if u := c.urgent; u != nil && u.ready.Load() > 0 {
 		w.unpark()
 		return false
@@ -475,7 +475,7 @@ func (c *crew) close() {
 	if c.onWorker() {
 		panic(fmt.Sprintf("lanes: lane %s closed from its own worker", c.name))
 	}
-	c.once.Do(func() {
+	c.end.do(func() {
 		for _, w := range c.workers {
 			w.mu.Lock()
 			w.closing = true
@@ -499,4 +499,26 @@ func (c *crew) submitMoved(j *Job) {
 	if err := c.submit(c.pick(), j, submitMoved); err != nil {
 		panic("lanes: promoted job refused") // cannot happen: moved jobs bypass the closing check
 	}
+}
+
+// closer runs a shutdown once; every caller returns when it is complete. Other
+// than with sync.Once the others wait on a channel, which a test can see.
+type closer struct {
+	mu   sync.Mutex
+	done chan struct{} // guarded by mu; nil until the first call
+}
+
+func (c *closer) do(f func()) {
+	c.mu.Lock()
+	first := c.done == nil
+	if first {
+		c.done = make(chan struct{})
+	}
+	done := c.done
+	c.mu.Unlock()
+	if first {
+		f()
+		close(done)
+	}
+	<-done
 }

@@ -44,7 +44,7 @@ type Serial struct {
 	token   chan struct{} // capacity 1: the worker is handed a busy lane
 	goid    uint64        // the worker's; written before NewSerial returns
 	waiters sync.Pool     // *waiter
-	once    sync.Once
+	end     closer
 	wg      sync.WaitGroup
 }
 
@@ -70,7 +70,8 @@ func NewSerial(name string) *Serial {
 		s.goid = goid()
 		close(started)
 		for range s.token {
-			s.drain(s.goid, -1)
+			s.mu.Lock()
+			s.drainLocked(-1)
 		}
 	}()
 	<-started
@@ -85,6 +86,7 @@ func (s *Serial) Submit(j *Job) error {
 		return ErrClosed
 	}
 	s.n.queued++
+	j.wait = nil
 	s.pushLocked(j)
 	wake := !s.busy
 	if wake {
@@ -117,11 +119,12 @@ func (s *Serial) Do(j *Job) error {
 		s.waiters.Put(w)
 		return nil
 	}
-	me := callerID()
-	timed := s.takeLocked(j, me)
+	s.takeLocked(j)
 	s.mu.Unlock()
-	s.runInPlace(j, timed)
-	s.drain(me, drainLimit)
+	r := s.exec(j)
+	s.mu.Lock()
+	s.bookLocked(r)
+	s.drainLocked(drainLimit)
 	return nil
 }
 
@@ -136,11 +139,12 @@ func (s *Serial) TryDo(j *Job) bool {
 		s.mu.Unlock()
 		return false
 	}
-	me := callerID()
-	timed := s.takeLocked(j, me)
+	s.takeLocked(j)
 	s.mu.Unlock()
-	s.runInPlace(j, timed)
-	s.drain(me, 0)
+	r := s.exec(j)
+	s.mu.Lock()
+	s.bookLocked(r)
+	s.drainLocked(0)
 	return true
 }
 
@@ -153,49 +157,68 @@ func (s *Serial) Close() {
 	if id := goid(); id != 0 && id == s.goid {
 		panic(fmt.Sprintf("lanes: lane %s closed from its own worker", s.name))
 	}
-	s.once.Do(func() {
+	s.end.do(func() {
 		s.mu.Lock()
 		s.closing = true
-		s.idle = make(chan struct{})
-		if !s.busy {
-			close(s.idle)
+		var idle chan struct{}
+		if s.busy {
+			idle = make(chan struct{})
+			s.idle = idle
 		}
 		s.mu.Unlock()
-		<-s.idle
+		if idle != nil {
+			<-idle
+		}
 		close(s.token)
 		s.wg.Wait()
 	})
 }
 
 // takeLocked makes the lane busy with j for its caller.
-func (s *Serial) takeLocked(j *Job, me uint64) (timed bool) {
+func (s *Serial) takeLocked(j *Job) {
 	j.enqueued()
 	j.queued = false
-	j.on = nil
+	j.on, j.wait = nil, nil
 	s.busy = true
-	s.owner = me
+	s.owner = callerID()
 	s.running = j.Run
 	s.accepted++
 	s.n.inPlace++
-	return s.accepted%sampleShort == 0
+	j.at = 0
+	if s.accepted%sampleShort == 0 {
+		j.at = now()
+	}
 }
 
-func (s *Serial) runInPlace(j *Job, timed bool) {
-	if !timed {
+// exec runs j, wakes who waits for it and returns what to book.
+func (s *Serial) exec(j *Job) (r ran) {
+	w, at := j.wait, j.at
+	if at == 0 {
 		call(s.name, j)
-		s.mu.Lock()
-		s.n.done++
-		s.mu.Unlock()
-		return
+	} else {
+		start := now()
+		call(s.name, j)
+		r = ran{timed: true, wait: start - at, run: now() - start}
 	}
-	start := now()
-	call(s.name, j)
-	took := now() - start
-	s.mu.Lock()
+	if w != nil {
+		w.token <- struct{}{}
+	}
+	return r
+}
+
+// ran is what the runner of a job books when it next holds mu.
+type ran struct {
+	timed     bool
+	wait, run int64
+}
+
+func (s *Serial) bookLocked(r ran) {
 	s.n.done++
-	s.wait.add(0)
-	s.run.add(took)
-	s.mu.Unlock()
+	s.running = nil
+	if r.timed {
+		s.wait.add(r.wait)
+		s.run.add(r.run)
+	}
 }
 
 func (s *Serial) pushLocked(j *Job) {
@@ -209,53 +232,31 @@ func (s *Serial) pushLocked(j *Job) {
 	s.q.pushBack(j)
 }
 
-// drain runs queued jobs until the queue is empty, which frees the lane, or
-// until limit of them have run (-1 = all), which hands it to the worker.
-func (s *Serial) drain(me uint64, limit int) {
-	s.mu.Lock()
-	s.owner = me
-	for ran := 0; ; ran++ {
-		s.running = nil
-		if s.q.n == 0 {
-			s.busy = false
-			if s.closing && s.idle != nil {
-				close(s.idle)
-				s.idle = nil
-			}
-			s.mu.Unlock()
-			return
-		}
-		if ran == limit {
-			s.n.handed++
-			s.owner = s.goid
-			s.mu.Unlock()
-			s.token <- struct{}{}
-			return
-		}
+// drainLocked runs queued jobs until the queue is empty, which frees the lane,
+// or until limit of them have run (-1 = all), which hands it to the worker. It
+// returns with mu released.
+func (s *Serial) drainLocked(limit int) {
+	for n := 0; n != limit && s.q.n > 0; n++ {
 		j := s.q.popFront()
 		s.running = j.Run
 		s.mu.Unlock()
-
-		w, at := j.wait, j.at
-		j.wait = nil
-		var start, took int64
-		if at != 0 {
-			start = now()
-		}
-		call(s.name, j)
-		if at != 0 {
-			took = now() - start
-		}
-		if w != nil {
-			w.token <- struct{}{}
-		}
+		r := s.exec(j)
 		s.mu.Lock()
-		s.n.done++
-		if at != 0 {
-			s.wait.add(start - at)
-			s.run.add(took)
-		}
+		s.bookLocked(r)
 	}
+	if s.q.n > 0 {
+		s.n.handed++
+		s.owner = s.goid
+		s.mu.Unlock()
+		s.token <- struct{}{}
+		return
+	}
+	s.busy = false
+	if s.idle != nil {
+		close(s.idle)
+		s.idle = nil
+	}
+	s.mu.Unlock()
 }
 
 // ownLocked tells, on a closing lane, whether the caller may be the running

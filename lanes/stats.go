@@ -122,10 +122,9 @@ func (p *Pool) Stats() LaneStats { return p.c.stats() }
 func (b *Blocking) Stats() LaneStats {
 	s := b.c.stats()
 	g := &b.g
-	free := g.free.Load()
 	s.Entered = g.entered.Load()
-	s.Inside = int(g.slots - max(free, 0))
-	s.Waiting = int(max(-free, 0))
+	s.Inside = int(g.slots - g.free.Load())
+	s.Waiting = int(g.waiting.Load())
 	g.mu.Lock()
 	s.Waited = g.waited
 	s.GateWait = g.wait.latency()
