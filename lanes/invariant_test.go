@@ -386,6 +386,7 @@ func TestPending(t *testing.T) {
 		bubble(fmt.Sprintf("idle pools of %d don't tick", n), t, func(t *testing.T) {
 			p := NewPool("p", n)
 			must(t, p.Go(func() {}))
+			sleep(100 * backoffMax) // those that saw the job look for a while
 			synctest.Wait()
 			before := p.Stats().StealAttempts
 			sleep(1000 * backoffMax)
