@@ -95,6 +95,11 @@ func daemonMain(s string) int {
 			case "holding":
 				say("ok %d", h.holding())
 				continue
+			case "mallocs":
+				var m runtime.MemStats
+				runtime.ReadMemStats(&m)
+				say("ok %d", m.Mallocs)
+				continue
 			case "onring":
 				h.mu.Lock()
 				say("ok %d", h.onRing)

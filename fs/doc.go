@@ -29,6 +29,13 @@
 // io_uring a late reply travels by the queue's own list and an eventfd to the
 // queue's thread, because only that thread may touch its ring.
 //
+// Over io_uring a CPU's requests go to that CPU's queue and nowhere else, so a
+// thread held up holds up every process of its CPU, and a queue whose entries
+// are all parked stalls it: entries are some ten to a queue and more, by budget.
+// Queue threads keep a P of the Go scheduler for a moment while they wait in
+// the kernel, so GOMAXPROCS should be well above the number of CPUs; pools are
+// sized by CPUs all the same.
+//
 // # Ends
 //
 // Serve ends when the kernel says that the file system is unmounted or the

@@ -189,7 +189,8 @@ type Server struct {
 }
 
 // Mount mounts the file system and settles INIT with the kernel. Requests wait
-// until Serve is called, which the caller must do or Unmount.
+// until Serve is called, which the caller must do: it also releases everything,
+// when the file system is unmounted already too.
 //
 //   - As root it calls mount(2), else fusermount3.
 //   - Errors: the sentinels of this file, wrapped with the mount point.

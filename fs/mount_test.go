@@ -162,6 +162,38 @@ func TestManyParked(t *testing.T) {
 	})
 }
 
+// A request allocates nothing on its way through a transport.
+func TestNoAllocations(t *testing.T) {
+	onTransports(t, func(t *testing.T, mode fs.URingMode) {
+		d := start(t, daemonOptions{Mount: fs.MountOptions{URing: mode}})
+		f, err := os.Create(filepath.Join(d.dir, "f"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		mallocs := func() (n int) {
+			fmt.Sscan(d.mustDo("mallocs"), &n)
+			return n
+		}
+		const rounds = 5000
+		buf := make([]byte, 4096)
+		before := mallocs()
+		for range rounds {
+			if _, err := f.Stat(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.WriteAt(buf, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := mallocs() - before; n > rounds/10 { // the runtime has some of its own
+			t.Errorf("%d allocations for %d requests", n, 2*rounds)
+		}
+		f.Close()
+		d.stop()
+	})
+}
+
 func TestUnmountBusy(t *testing.T) {
 	onTransports(t, func(t *testing.T, mode fs.URingMode) {
 		d := start(t, daemonOptions{Mount: fs.MountOptions{URing: mode}})
@@ -650,7 +682,9 @@ func TestForeignUnmount(t *testing.T) {
 	}
 }
 
-func BenchmarkGetattr(b *testing.B) {
+// onBenchTransports runs a benchmark on each transport with one and four
+// client threads. do is what a thread does n times to the open file f.
+func onBenchTransports(b *testing.B, size int64, do func(f *os.File, thread, n int) error) {
 	for _, mode := range []fs.URingMode{fs.URingOff, fs.URingOn} {
 		for _, threads := range []int{1, 4} {
 			name := fmt.Sprintf("devfuse/%d", threads)
@@ -662,12 +696,12 @@ func BenchmarkGetattr(b *testing.B) {
 					setURing(b, "Y")
 				}
 				d := start(b, daemonOptions{Mount: fs.MountOptions{URing: mode}})
-				p := filepath.Join(d.dir, "f")
-				if err := os.WriteFile(p, nil, 0o644); err != nil {
+				f, err := os.OpenFile(filepath.Join(d.dir, "f"), os.O_RDWR|os.O_CREATE, 0o644)
+				if err != nil {
 					b.Fatal(err)
 				}
-				f, err := os.Open(p)
-				if err != nil {
+				defer f.Close()
+				if _, err := f.Write(make([]byte, size)); err != nil {
 					b.Fatal(err)
 				}
 				b.ResetTimer()
@@ -675,12 +709,8 @@ func BenchmarkGetattr(b *testing.B) {
 				for i := range threads {
 					n := (b.N + i) / threads
 					wg.Go(func() {
-						var st syscall.Stat_t
-						for range n {
-							if err := syscall.Fstat(int(f.Fd()), &st); err != nil {
-								b.Error(err)
-								return
-							}
+						if err := do(f, i, n); err != nil {
+							b.Error(err)
 						}
 					})
 				}
@@ -692,4 +722,47 @@ func BenchmarkGetattr(b *testing.B) {
 			})
 		}
 	}
+}
+
+func BenchmarkGetattr(b *testing.B) {
+	onBenchTransports(b, 0, func(f *os.File, _, n int) error {
+		var st syscall.Stat_t
+		for range n {
+			if err := syscall.Fstat(int(f.Fd()), &st); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// BenchmarkWrite4K overwrites pages of a file, each thread its own.
+func BenchmarkWrite4K(b *testing.B) {
+	onBenchTransports(b, 16<<20, func(f *os.File, thread, n int) error {
+		buf := make([]byte, 4096)
+		for i := range n {
+			if _, err := syscall.Pwrite(int(f.Fd()), buf, int64(thread)<<22+int64(i%1024)<<12); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// BenchmarkRead1M reads what isn't cached, in READs of 1 MiB.
+func BenchmarkRead1M(b *testing.B) {
+	const size = 16 << 20
+	onBenchTransports(b, 4*size, func(f *os.File, thread, n int) error {
+		buf := make([]byte, 1<<20)
+		for i := range n {
+			off := int64(thread)*size + int64(i)<<20%size
+			if _, _, e := syscall.Syscall6(syscall.SYS_FADVISE64, f.Fd(), uintptr(off), 1<<20, 4, 0, 0); e != 0 {
+				return e
+			}
+			if _, err := syscall.Pread(int(f.Fd()), buf, off); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
