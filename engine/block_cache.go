@@ -63,11 +63,16 @@ func (k blockKey) hash() uint64 {
 }
 
 // cachedBlock is a decoded block and the count of its holders, of which the
-// cache is one. Its bytes may be used until release.
+// cache is one. Its bytes may be used until release: then they may hold
+// another block.
 type cachedBlock struct {
-	key  blockKey
-	blk  block
-	cost int64 // bytes of budget
+	key    blockKey
+	blk    block
+	buf    []byte // the contents, behind blk
+	slab   *slab  // where buf lies, nil if that is the Go heap
+	chunk  uint8
+	pos    int // in the shard's ring; guarded by its mu
+	inSlab int // in slab.cached; guarded by the shard's mu
 
 	refs atomic.Int32
 	hot  atomic.Bool // read since the clock's hand passed; stored by readers, cleared by the hand
@@ -76,46 +81,60 @@ type cachedBlock struct {
 func (b *cachedBlock) retain(n int) { b.refs.Add(int32(n)) }
 
 func (b *cachedBlock) release() {
-	if b.refs.Add(-1) < 0 {
+	switch n := b.refs.Add(-1); {
+	case n == 0:
+		b.blk = block{} // a use from here on panics rather than reads another block
+		b.buf = nil
+		if b.slab != nil {
+			b.slab.arena.release(b.slab, b.chunk)
+		}
+	case n < 0:
 		panic("engine: block released twice")
 	}
 }
 
-// cachedBlockOverhead is what a cached block costs beside its bytes: the
-// struct, its slot in the ring and its share of the map.
-const cachedBlockOverhead = 160
-
 // blockCache keeps decompressed data blocks within a byte budget. A hit takes
 // a shard's lock for reading only; CLOCK chooses what to evict, passing over
-// blocks that somebody holds.
+// blocks that somebody holds. Blocks up to maxChunk live in the shard's arena,
+// longer ones on the heap within a share of their own.
 type blockCache struct {
 	shards  []cacheShard
 	mask    uint64
 	flights flights[blockKey, *cachedBlock]
 }
 
+// Lock order: mu, then arena.mu.
 type cacheShard struct {
-	mu     sync.RWMutex
-	blocks map[blockKey]*cachedBlock // guarded by mu
-	ring   []*cachedBlock            // guarded by mu; the clock, in insertion order
-	hand   int                       // guarded by mu
-	used   int64                     // bytes; guarded by mu
-	budget int64                     // bytes
-
-	hits, misses atomic.Int64
-	_            [64]byte // shards don't share a cache line
+	mu      sync.RWMutex
+	blocks  map[blockKey]*cachedBlock // guarded by mu
+	ring    []*cachedBlock            // guarded by mu; the clock
+	hand    int                       // guarded by mu
+	heap    int64                     // bytes of cached blocks on the heap; guarded by mu
+	maxHeap int64                     // bytes
+	arena   *blockArena
+	hits    atomic.Int64
+	misses  atomic.Int64
+	_       [64]byte // shards don't share a cache line
 }
 
-// newBlockCache makes a cache of at most budget bytes.
+// evictTries bounds how often one block makes room for itself: others may
+// take it meanwhile.
+const evictTries = 4
+
+// newBlockCache makes a cache of at most budget bytes: 13/16 in arenas, 2/16
+// for long blocks, and the rest for the records of the blocks themselves.
 func newBlockCache(budget int64) *blockCache {
 	n := 1
-	for n < 4*runtime.NumCPU() && budget/int64(2*n) >= 256<<10 {
+	for n < 4*runtime.NumCPU() && budget/int64(2*n) >= 8*arenaUnit {
 		n *= 2
 	}
 	c := &blockCache{shards: make([]cacheShard, n), mask: uint64(n - 1)}
 	for i := range c.shards {
-		c.shards[i].blocks = make(map[blockKey]*cachedBlock)
-		c.shards[i].budget = budget / int64(n)
+		s := &c.shards[i]
+		part := budget / int64(n)
+		s.blocks = make(map[blockKey]*cachedBlock)
+		s.arena = &blockArena{limit: int(part * 13 / 16)}
+		s.maxHeap = part / 8
 	}
 	return c
 }
@@ -142,6 +161,31 @@ func (c *blockCache) get(k blockKey) *cachedBlock {
 	return b
 }
 
+// newBlock returns a block with n bytes of buf to fill, of which the caller
+// holds the only reference. It may evict others; without room the bytes are
+// the caller's alone, on the heap.
+func (c *blockCache) newBlock(k blockKey, n int) *cachedBlock {
+	b := &cachedBlock{key: k}
+	b.refs.Store(1)
+	if n <= maxChunk {
+		s := c.shard(k)
+		if b.buf, b.slab, b.chunk = s.arena.alloc(n); b.slab != nil {
+			return b
+		}
+		s.mu.Lock()
+		for tries := 0; tries < evictTries && s.evictLocked(chunkClass(n)); tries++ {
+			if b.buf, b.slab, b.chunk = s.arena.alloc(n); b.slab != nil {
+				break
+			}
+		}
+		s.mu.Unlock()
+	}
+	if b.slab == nil {
+		b.buf = make([]byte, n)
+	}
+	return b
+}
+
 // add offers b, of which the caller holds the only reference, and returns the
 // block to use: another one if somebody was faster. A block that finds no room
 // stays the caller's alone.
@@ -154,51 +198,103 @@ func (c *blockCache) add(b *cachedBlock) *cachedBlock {
 		b.release()
 		return old
 	}
-	if !s.makeRoomLocked(b.cost) {
-		return b
+	if b.slab == nil {
+		n := int64(len(b.buf))
+		if n <= maxChunk || n > s.maxHeap {
+			return b // the arena had no room, or it never will fit
+		}
+		for s.heap+n > s.maxHeap {
+			if !s.evictLocked(onHeap) {
+				return b
+			}
+		}
+		s.heap += n
 	}
 	b.retain(1)
 	s.blocks[b.key] = b
-	s.used += b.cost
+	b.pos = len(s.ring)
 	s.ring = append(s.ring, b)
+	if b.slab != nil {
+		b.inSlab = len(b.slab.cached)
+		b.slab.cached = append(b.slab.cached, b)
+	}
 	return b
 }
 
-// makeRoomLocked evicts until need bytes fit. It gives up after two turns of
-// the clock: then the rest is held by readers.
-func (s *cacheShard) makeRoomLocked(need int64) bool {
-	if need > s.budget {
-		return false
-	}
-	for tries := 2 * len(s.ring); s.used+need > s.budget; tries-- {
-		if tries <= 0 || len(s.ring) == 0 {
-			return false
-		}
+// onHeap stands for a size class where blocks on the heap are meant.
+const onHeap = -1
+
+// evictLocked makes room in a size class: it drops the next block in clock
+// order that is neither held nor hot. If that one is of another class, its
+// whole slab changes hands, so that the slabs follow the demand. It gives up
+// after two turns: then the rest is held by readers.
+func (s *cacheShard) evictLocked(class int) bool {
+	for range 2 * len(s.ring) {
 		if s.hand >= len(s.ring) {
 			s.hand = 0
 		}
 		b := s.ring[s.hand]
 		// Nobody gains a reference while we hold the lock, so a block with the
 		// cache's reference alone is free to go.
-		if b.refs.Load() > 1 || b.hot.Swap(false) {
+		if (b.slab == nil) != (class == onHeap) || b.refs.Load() > 1 || b.hot.Swap(false) {
 			s.hand++
 			continue
 		}
-		s.dropLocked(s.hand)
+		if b.slab == nil || b.slab.class == class {
+			s.dropLocked(b)
+			return true
+		}
+		if s.dropSlabLocked(b.slab) {
+			return true
+		}
+		s.hand++
+	}
+	return false
+}
+
+// dropSlabLocked drops all blocks of a slab, unless one is held or more than a
+// quarter are hot.
+func (s *cacheShard) dropSlabLocked(sl *slab) bool {
+	if sl.inUse() != len(sl.cached) {
+		return false // a chunk is with a reader that the cache doesn't know
+	}
+	hot := 0
+	for _, b := range sl.cached {
+		if b.refs.Load() > 1 {
+			return false
+		}
+		if b.hot.Load() {
+			hot++
+		}
+	}
+	if 4*hot > len(sl.cached) {
+		return false
+	}
+	for len(sl.cached) > 0 {
+		s.dropLocked(sl.cached[len(sl.cached)-1])
 	}
 	return true
 }
 
-// dropLocked forgets the block in slot i of the ring. The last block takes its
-// slot.
-func (s *cacheShard) dropLocked(i int) {
-	b := s.ring[i]
-	last := len(s.ring) - 1
-	s.ring[i], s.ring[last] = s.ring[last], nil
-	s.ring = s.ring[:last]
+// dropLocked forgets a block. The last of the ring takes its place.
+func (s *cacheShard) dropLocked(b *cachedBlock) {
+	s.ring = swapOut(s.ring, b.pos, func(moved *cachedBlock) { moved.pos = b.pos })
+	if b.slab == nil {
+		s.heap -= int64(len(b.buf))
+	} else {
+		b.slab.cached = swapOut(b.slab.cached, b.inSlab, func(moved *cachedBlock) { moved.inSlab = b.inSlab })
+	}
 	delete(s.blocks, b.key)
-	s.used -= b.cost
 	b.release()
+}
+
+// swapOut removes element i by moving the last one there.
+func swapOut(list []*cachedBlock, i int, moved func(*cachedBlock)) []*cachedBlock {
+	last := len(list) - 1
+	list[i] = list[last]
+	moved(list[i])
+	list[last] = nil
+	return list[:last]
 }
 
 // evictTable forgets all blocks of a deleted table.
@@ -207,8 +303,8 @@ func (c *blockCache) evictTable(num FileNum) {
 		s := &c.shards[i]
 		s.mu.Lock()
 		for j := len(s.ring) - 1; j >= 0; j-- {
-			if s.ring[j].key.num == num {
-				s.dropLocked(j)
+			if b := s.ring[j]; b.key.num == num {
+				s.dropLocked(b)
 			}
 		}
 		s.mu.Unlock()
@@ -230,9 +326,12 @@ func (c *blockCache) stats() blockCacheStats {
 		st.misses += s.misses.Load()
 		s.mu.RLock()
 		st.blocks += len(s.ring)
-		st.used += s.used
-		st.budget += s.budget
+		st.used += s.heap
 		s.mu.RUnlock()
+		s.arena.mu.Lock()
+		st.used += int64(s.arena.used)
+		s.arena.mu.Unlock()
+		st.budget += int64(s.arena.limit) + s.maxHeap
 	}
 	return st
 }

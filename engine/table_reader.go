@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -58,7 +59,7 @@ func (t *table) open() error {
 	if err != nil {
 		return fmt.Errorf("at %d: %w", t.size-footerLen, err)
 	}
-	index, err := t.readBlock(indexHandle, Block)
+	index, err := t.readPinned(indexHandle)
 	if err != nil {
 		return err
 	}
@@ -89,7 +90,7 @@ func decodeFooter(f []byte, p ordered.Profile) (meta, index blockHandle, err err
 }
 
 func (t *table) openMeta(h blockHandle) error {
-	contents, err := t.readBlock(h, Block)
+	contents, err := t.readPinned(h)
 	if err != nil {
 		return err
 	}
@@ -140,7 +141,7 @@ func (t *table) readMeta(handle []byte) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("metaindex handle: %w", ErrCorrupt)
 	}
-	return t.readBlock(h, Block)
+	return t.readPinned(h)
 }
 
 // retain and release count the holders of the table.
@@ -160,12 +161,20 @@ func (t *table) release() {
 // rawBufs holds *[]byte scratch for stored blocks.
 var rawBufs = sync.Pool{New: func() any { b := make([]byte, 8<<10); return &b }}
 
-// readBlock reads, verifies and decompresses a block. Under NoWait it returns
-// uring.ErrWouldBlock for what the page cache lacks.
-func (t *table) readBlock(h blockHandle, w Wait) ([]byte, error) {
+// bounds checks a handle against the file.
+func (t *table) bounds(h blockHandle) error {
 	limit := uint64(t.size - footerLen)
 	if h.length > maxBlockLen || h.off > limit || h.length+blockTrailerLen > limit-h.off {
-		return nil, fmt.Errorf("block at %d of %d bytes lies outside of the file: %w", h.off, h.length, ErrCorrupt)
+		return fmt.Errorf("block at %d of %d bytes lies outside of the file: %w", h.off, h.length, ErrCorrupt)
+	}
+	return nil
+}
+
+// readBlock reads, verifies and decompresses a block into what alloc returns.
+// Under NoWait it returns uring.ErrWouldBlock for what the page cache lacks.
+func (t *table) readBlock(h blockHandle, w Wait, alloc func(n int) []byte) error {
+	if err := t.bounds(h); err != nil {
+		return err
 	}
 	bp := rawBufs.Get().(*[]byte)
 	defer rawBufs.Put(bp)
@@ -181,12 +190,28 @@ func (t *table) readBlock(h blockHandle, w Wait) ([]byte, error) {
 		_, err = t.readAt(raw, int64(h.off))
 	}
 	if err != nil {
-		if err == io.EOF {
-			err = fmt.Errorf("file ends early: %w", ErrCorrupt)
-		}
-		return nil, err
+		return readFault(err)
 	}
-	return t.decodeBlock(h, raw)
+	return t.decodeBlock(h, raw, alloc)
+}
+
+// readFault turns the end of the file into damage: handles were checked
+// against the size that the table must have.
+func readFault(err error) error {
+	if err == io.EOF {
+		return fmt.Errorf("file ends early: %w", ErrCorrupt)
+	}
+	return err
+}
+
+// readPinned reads a block that stays in memory with its table.
+func (t *table) readPinned(h blockHandle) ([]byte, error) {
+	var out []byte
+	err := t.readBlock(h, Block, func(n int) []byte {
+		out = make([]byte, n)
+		return out
+	})
+	return out, err
 }
 
 // readAt is a read that may wait for the disk; it passes the gate.
@@ -200,41 +225,47 @@ func (t *table) readAt(p []byte, off int64) (int, error) {
 	return t.f.ReadAt(p, off)
 }
 
-// decodeBlock verifies and decompresses a stored block with its trailer.
-func (t *table) decodeBlock(h blockHandle, raw []byte) ([]byte, error) {
+// decodeBlock verifies a stored block with its trailer and decompresses it
+// into what alloc returns.
+func (t *table) decodeBlock(h blockHandle, raw []byte, alloc func(n int) []byte) error {
 	n := int(h.length)
 	found := binary.LittleEndian.Uint32(raw[n+1:])
 	if want := blockChecksum(t.opts.Profile, t.num, h.off, raw[:n+1]); want != found {
-		return nil, fmt.Errorf("block at %d of %d bytes: checksum wanted %08x found %08x: %w", h.off, h.length, want, found, ErrCorrupt)
+		return fmt.Errorf("block at %d of %d bytes: checksum wanted %08x found %08x: %w", h.off, h.length, want, found, ErrCorrupt)
 	}
 	codec := Codec(raw[n])
 	if t.opts.Profile == ordered.Strict && codec > Snappy {
-		return nil, fmt.Errorf("block at %d: codec %d: %w", h.off, codec, ErrCorrupt)
+		return fmt.Errorf("block at %d: codec %d: %w", h.off, codec, ErrCorrupt)
 	}
 	size, err := decodedLen(codec, raw[:n])
+	if err == nil {
+		err = decompress(codec, alloc(size), raw[:n])
+	}
 	if err != nil {
-		return nil, fmt.Errorf("block at %d: %w", h.off, err)
+		return fmt.Errorf("block at %d: %w", h.off, err)
 	}
-	out := make([]byte, size)
-	if err := decompress(codec, out, raw[:n]); err != nil {
-		return nil, fmt.Errorf("block at %d: %w", h.off, err)
-	}
-	return out, nil
+	return nil
 }
 
 // loadBlock reads a data block that the cache lacks; the caller owns the only
 // reference.
 func (t *table) loadBlock(h blockHandle, w Wait) (*cachedBlock, error) {
-	data, err := t.readBlock(h, w)
+	var b *cachedBlock
+	err := t.readBlock(h, w, func(n int) []byte {
+		b = t.cache.newBlock(blockKey{t.num, h.off}, n)
+		return b.buf
+	})
+	if err == nil {
+		if b.blk, err = makeBlock(b.buf); err != nil {
+			err = fmt.Errorf("block at %d: %w", h.off, err)
+		}
+	}
 	if err != nil {
+		if b != nil {
+			b.release()
+		}
 		return nil, err
 	}
-	blk, err := makeBlock(data)
-	if err != nil {
-		return nil, fmt.Errorf("block at %d: %w", h.off, err)
-	}
-	b := &cachedBlock{key: blockKey{t.num, h.off}, blk: blk, cost: int64(cap(data)) + cachedBlockOverhead}
-	b.refs.Store(1)
 	return b, nil
 }
 
@@ -343,10 +374,13 @@ func (t *table) newScan() *tableIter {
 // scanChunk is how much a scan reads at once.
 const scanChunk = 256 << 10
 
-// readAhead holds the stored bytes [off, off+len(buf)) of a table.
+// readAhead holds the stored bytes [off, off+len(buf)) of a table, and the one
+// block that its scan stands on.
 type readAhead struct {
-	off uint64
-	buf []byte
+	off   uint64
+	buf   []byte
+	block cachedBlock
+	spare []byte // the block's memory, for the next one
 }
 
 // tableIter walks a table: the index says which block, data where in it.
@@ -404,13 +438,12 @@ func (i *tableIter) load() bool {
 // scanBlock is dataBlock for a scan.
 func (i *tableIter) scanBlock(h blockHandle) (*cachedBlock, error) {
 	t, a := i.t, i.ahead
-	limit := uint64(t.size - footerLen)
-	if h.off > limit || h.length > maxBlockLen || h.length+blockTrailerLen > limit-h.off {
-		return nil, t.readError(fmt.Errorf("block at %d of %d bytes lies outside of the file: %w", h.off, h.length, ErrCorrupt))
+	if err := t.bounds(h); err != nil {
+		return nil, t.readError(err)
 	}
 	n := h.length + blockTrailerLen
 	if h.off < a.off || h.off+n > a.off+uint64(len(a.buf)) {
-		size := max(n, min(scanChunk, limit-h.off))
+		size := max(n, min(scanChunk, uint64(t.size)-h.off))
 		if uint64(cap(a.buf)) < size {
 			a.buf = make([]byte, size)
 		}
@@ -419,21 +452,23 @@ func (i *tableIter) scanBlock(h blockHandle) (*cachedBlock, error) {
 		// must not hold up the gets behind it.
 		if _, err := t.f.ReadAt(a.buf, int64(a.off)); err != nil {
 			a.buf = a.buf[:0]
-			if err == io.EOF {
-				err = fmt.Errorf("file ends early: %w", ErrCorrupt)
-			}
-			return nil, t.readError(err)
+			return nil, t.readError(readFault(err))
 		}
 	}
-	data, err := t.decodeBlock(h, a.buf[h.off-a.off:][:n])
+	// The block before this one has been left, so its memory is free.
+	b := &a.block
+	err := t.decodeBlock(h, a.buf[h.off-a.off:][:n], func(n int) []byte {
+		b.buf = slices.Grow(a.spare[:0], n)[:n]
+		a.spare = b.buf
+		return b.buf
+	})
 	if err != nil {
 		return nil, t.readError(err)
 	}
-	blk, err := makeBlock(data)
-	if err != nil {
+	if b.blk, err = makeBlock(b.buf); err != nil {
 		return nil, t.readError(fmt.Errorf("block at %d: %w", h.off, err))
 	}
-	b := &cachedBlock{key: blockKey{t.num, h.off}, blk: blk}
+	b.key = blockKey{t.num, h.off}
 	b.refs.Store(1)
 	return b, nil
 }
