@@ -428,6 +428,9 @@ func (db *DB) prepareNext() error {
 	} else {
 		next.wal, err = db.createWAL(recycle)
 	}
+	if errors.Is(err, ErrNoSpace) && db.dropBallast() {
+		next.wal, err = db.createWAL(0)
+	}
 	if err == nil {
 		next.mem = newMemTable(size)
 		next.mem.logNum = next.wal.num

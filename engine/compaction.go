@@ -97,10 +97,10 @@ func (db *DB) mergeTables(v *version, c *compaction) (files []*fileMeta, read in
 				out.abandon()
 				return nil, 0, errClosing
 			}
-			if db.flushPending() {
+			if db.flushPending() && !db.flushStuck {
 				// Writers may be waiting for it. The flush adds to level 0
 				// only, which leaves this compaction's inputs alone.
-				if err := db.background1(db.flushImm()); err != nil {
+				if err := db.bookStep(db.flushImm()); err != nil {
 					out.abandon()
 					return nil, 0, err
 				}

@@ -58,6 +58,7 @@ type DB struct {
 	view    atomic.Pointer[view]  // stored under mu; nil once closed
 	lastSeq atomic.Uint64         // newest visible update; stored on the write lane
 	failed  atomic.Pointer[error] // sticky; what writes return from then on
+	low     atomic.Bool           // the ballast is missing
 
 	// Owned by the write lane.
 	w struct {
@@ -95,6 +96,7 @@ type DB struct {
 	logNumber  FileNum   // as the manifest states
 	flushedSeq SeqNum    // as the manifest states
 	pointers   [numLevels][]byte
+	flushStuck bool // the flush that is due has just failed for want of space
 
 	bgWake   chan struct{} // capacity 1
 	prepWake chan struct{} // capacity 1
@@ -338,6 +340,14 @@ func (db *DB) work() time.Duration {
 		db.stepMu.Lock()
 		again, err := db.step()
 		waiting := db.clean()
+		if errors.Is(err, ErrNoSpace) && db.dropBallast() {
+			again, err = true, nil
+		}
+		if !again && err == nil && db.failure() == nil {
+			if err := db.layBallast(); err != nil {
+				db.opts.Logf("%v", err)
+			}
+		}
 		db.stepMu.Unlock()
 		switch {
 		case errors.Is(err, errClosing):
@@ -350,6 +360,9 @@ func (db *DB) work() time.Duration {
 			return graceDelay
 		}
 		if db.setIdle(true) {
+			if db.low.Load() && db.failure() == nil {
+				return retryDelay
+			}
 			return 0
 		}
 	}
@@ -374,16 +387,29 @@ func (db *DB) step() (again bool, err error) {
 	if db.isClosing() {
 		return false, errClosing
 	}
+	var stuck error
 	if db.flushPending() {
-		return true, db.background1(db.flushImm())
+		stuck = db.bookStep(db.flushImm())
+		if stuck == nil || !db.low.Load() {
+			return true, stuck
+		}
+		// A compaction may free what the flush lacks.
+		if !db.compactionPending() {
+			return false, stuck
+		}
 	}
+	db.flushStuck = stuck != nil
 	did, err := db.compactOnce()
-	return did, db.background1(err)
+	db.flushStuck = false
+	if err = db.bookStep(err); err == nil && !did {
+		err = stuck
+	}
+	return did, err
 }
 
-// background1 books the end of a flush or compaction. ErrNoSpace is for a later
+// bookStep books the end of a flush or compaction. ErrNoSpace is for a later
 // try; other failures are final.
-func (db *DB) background1(err error) error {
+func (db *DB) bookStep(err error) error {
 	if errors.Is(err, errClosing) {
 		return err
 	}
@@ -393,6 +419,9 @@ func (db *DB) background1(err error) error {
 	}
 	db.mu.Lock()
 	defer db.mu.Unlock()
+	if err != nil && !db.low.Load() {
+		return err // to be tried again at once, with the ballast's room
+	}
 	if err != nil || db.spaceErr != nil {
 		db.attempts++
 		db.spaceErr = err

@@ -43,7 +43,14 @@ func Open(o Options) (*DB, error) {
 		return nil, fmt.Errorf("engine: open %s: %w", o.Dir, err)
 	}
 	db.lock = lock
-	if err := db.recover(); err != nil {
+	db.low.Store(!o.ReadOnly) // until the ballast was seen
+	err = db.recover()
+	if err == nil {
+		if err := db.layBallast(); err != nil {
+			o.Logf("%v", err)
+		}
+	}
+	if err != nil {
 		for _, w := range db.wals {
 			w.log.Close() // empty
 		}
@@ -97,6 +104,11 @@ func (db *DB) recover() error {
 	r := &recovery{db: db}
 	if err := r.readManifest(); err != nil {
 		return err
+	}
+	if !db.opts.ReadOnly {
+		if err := db.roomForOpen(); err != nil {
+			return err
+		}
 	}
 	if err := r.findLogs(); err != nil {
 		return err

@@ -24,6 +24,7 @@ type Stats struct {
 	Stalls           int64 // writes that waited for room
 	StallTime        time.Duration
 	NoSpace          bool // the last flush or preparation failed for want of space
+	Low              bool // see DB.Low
 
 	OpenTables int
 	Snapshots  int
@@ -38,6 +39,7 @@ func (db *DB) Stats() Stats {
 	db.mu.Lock()
 	s := db.stats
 	s.NoSpace = db.spaceErr != nil
+	s.Low = db.low.Load()
 	s.Snapshots = len(db.snapshots)
 	s.Logs = len(db.wals)
 	for _, w := range db.wals {
