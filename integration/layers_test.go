@@ -36,9 +36,11 @@ func listPackages(t *testing.T) []listedPackage {
 	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,GoFiles", "prismfs/...")
 	cmd.Dir = repoRoot()
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
+	var ee *exec.ExitError
+	if errors.As(err, &ee) {
+		t.Fatalf("%v\n%s", err, ee.Stderr)
 	}
+	check(t, err)
 	var pkgs []listedPackage
 	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
 		var p listedPackage

@@ -6,8 +6,8 @@ import "log"
 // implementation is storeBackend; tests of the daemon use another, without a
 // kernel.
 //
-//   - Errors are failures with their exit codes, except that open's error for
-//     a locked store satisfies isLocked.
+//   - Errors are failures with their exit codes, except that what open and
+//     check say of a locked store satisfies isLocked.
 type backend interface {
 	mkfs(dir string, s *mkfsSettings) error
 	isStore(dir string) error

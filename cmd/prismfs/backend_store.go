@@ -142,9 +142,12 @@ func (storeBackend) mount(v volume, store, mnt string, s *mountSettings, l *log.
 }
 
 func (storeBackend) check(dir string, report func(problem string)) (details any, err error) {
-	// Read-only: the changes that a killed daemon left in the log are replayed
-	// in memory, and nothing of the store is touched.
-	st, err := metadata.Open(metadata.Options{Dir: dir, ReadOnly: true, NoTimer: true})
+	// What a killed daemon left in the log is replayed first, as by a mount;
+	// on a read-only disk in memory only.
+	st, err := metadata.Open(metadata.Options{Dir: dir, ReadOnly: readOnlyDirectory(dir), NoTimer: true})
+	if errors.Is(err, metadata.ErrLocked) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, storeFailure(dir, err)
 	}

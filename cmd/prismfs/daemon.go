@@ -96,9 +96,11 @@ func readyPipe() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "ready"), nil
 }
 
-func reportReady(pipe *os.File, err error) {
+// reportReady says how starting went, to the first process if there is one.
+// What it returns is nil or what is left to say on our own stderr.
+func reportReady(pipe *os.File, err error) error {
 	if pipe == nil {
-		return
+		return err
 	}
 	var r readiness
 	if err != nil {
@@ -108,10 +110,15 @@ func reportReady(pipe *os.File, err error) {
 		pipe.Write(b)
 	}
 	pipe.Close()
+	if err != nil {
+		return &failure{r.Code, ""}
+	}
+	return nil
 }
 
 // volume is the store as the daemon sees it.
 type volume interface {
+	ReadOnly() bool // opened so, or turned so by an error
 	Sync() error
 	Status() (any, error) // marshals to a JSON object
 	Stats() (any, error)
@@ -174,8 +181,7 @@ type daemon struct {
 	server mountServer
 }
 
-// runDaemon serves until the mount ends. Its error is for the caller's one
-// line; after readiness it is logged as well, as nobody else reads it.
+// runDaemon serves until the mount ends.
 func runDaemon(d *daemon, pipe *os.File) error {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
@@ -185,16 +191,13 @@ func runDaemon(d *daemon, pipe *os.File) error {
 
 	v, err := d.openVolume(signals)
 	if err != nil {
-		reportReady(pipe, err)
-		return err
+		return reportReady(pipe, err)
 	}
 	d.volume = v
 	control, err := listenControl(d.store, d.control)
 	if err != nil {
 		v.Close()
-		err = failf(exitSystem, "%s: control socket: %v", d.store, plain(err))
-		reportReady(pipe, err)
-		return err
+		return reportReady(pipe, failf(exitSystem, "%s: control socket: %v", d.store, plain(err)))
 	}
 	// From here on every way out goes through shutdown: the waiters on the
 	// socket and the next mount depend on it.
@@ -205,40 +208,47 @@ func runDaemon(d *daemon, pipe *os.File) error {
 	if cerr != nil {
 		cerr = failf(exitSystem, "%s: the last commit failed: %v: run `prismfs fsck %s`", d.store, cerr, d.store)
 	}
-	if err == nil {
-		err = cerr
-	} else if cerr != nil {
+	if cerr != nil {
 		d.log.Print(oneLine(cerr))
-	}
-	if err != nil {
-		d.log.Print(oneLine(err))
 	} else {
 		d.log.Printf("%s: closed", d.store)
 	}
-	control.finish(err)
+	control.finish(cerr)
+	if err == nil {
+		err = cerr
+	}
 	return err
 }
 
-// openVolume locks and opens the store. A holder that is about to end is
-// waited for; one that lives is an error at once.
-func (d *daemon) openVolume(signals <-chan os.Signal) (volume, error) {
+// openVolume locks and opens the store.
+func (d *daemon) openVolume(signals <-chan os.Signal) (v volume, err error) {
+	err = whenUnlocked(d.backend, d.store, signals, func() error {
+		v, err = d.backend.open(d.store, &d.settings, d.log)
+		return err
+	})
+	return v, err
+}
+
+// whenUnlocked tries until the store is not locked. A holder that is about to
+// end is waited for; one that lives is an error at once.
+func whenUnlocked(b backend, store string, interrupt <-chan os.Signal, try func() error) error {
 	deadline := time.Now().Add(lockPatience)
 	for {
-		v, err := d.backend.open(d.store, &d.settings, d.log)
-		if err == nil || !d.backend.isLocked(err) {
-			return v, err
+		err := try()
+		if err == nil || !b.isLocked(err) {
+			return err
 		}
 		var st daemonStatus
-		cerr := controlCall(d.store, "status", &st, time.Second)
+		cerr := controlCall(store, "status", &st, time.Second)
 		if cerr == nil && st.State != stateStopping.String() && !unmounted(&st) {
-			return nil, failf(exitBusy, "%s is mounted at %s by process %d: `prismfs umount %s` first", d.store, st.MountPoint, st.Pid, st.MountPoint)
+			return failf(exitBusy, "%s is mounted at %s by process %d: `prismfs umount %s` first", store, st.MountPoint, st.Pid, st.MountPoint)
 		}
 		if time.Now().After(deadline) {
-			return nil, failf(exitBusy, "%s is locked by another process: wait for it to end (`fuser %s` shows it)", d.store, filepath.Join(d.store, "lock"))
+			return failf(exitBusy, "%s is locked by another process: wait for it to end (`fuser %s` shows it)", store, filepath.Join(store, "lock"))
 		}
 		select {
-		case <-signals:
-			return nil, failf(exitInterrupt, "interrupted")
+		case <-interrupt:
+			return failf(exitInterrupt, "interrupted")
 		case <-time.After(lockPoll):
 		}
 	}
@@ -256,9 +266,7 @@ func unmounted(st *daemonStatus) bool {
 func (d *daemon) serve(pipe *os.File, signals <-chan os.Signal) error {
 	srv, err := d.backend.mount(d.volume, d.store, d.mnt, &d.settings, d.log)
 	if err != nil {
-		err = failf(codeOf(err), "mounting at %s: %v", d.mnt, err)
-		reportReady(pipe, err)
-		return err
+		return reportReady(pipe, failf(codeOf(err), "mounting at %s: %v", d.mnt, err))
 	}
 	d.server = srv
 	served := make(chan struct{})
@@ -273,9 +281,7 @@ func (d *daemon) serve(pipe *os.File, signals <-chan os.Signal) error {
 	}()
 	if err := srv.WaitMounted(); err != nil {
 		<-served
-		err = failf(exitSystem, "mounting at %s: %v", d.mnt, err)
-		reportReady(pipe, err)
-		return err
+		return reportReady(pipe, failf(exitSystem, "mounting at %s: %v", d.mnt, err))
 	}
 	d.state.Store(int32(stateRunning))
 	d.log.Printf("%s: mounted at %s (pid %d, %s, %s)", d.store, d.mnt, os.Getpid(), version, srv.TransportName())
@@ -354,7 +360,6 @@ func (d *daemon) status() (any, error) {
 		State:      daemonState(d.state.Load()).String(),
 		Store:      d.store,
 		MountPoint: d.mnt,
-		ReadOnly:   d.settings.readOnly,
 		Pid:        os.Getpid(),
 		Version:    version,
 		Started:    d.started.UTC().Truncate(time.Second),
@@ -362,6 +367,7 @@ func (d *daemon) status() (any, error) {
 	if st.State != stateRunning.String() {
 		return st, nil
 	}
+	st.ReadOnly = d.volume.ReadOnly()
 	st.Transport = d.server.TransportName()
 	details, err := d.volume.Status()
 	if err != nil {

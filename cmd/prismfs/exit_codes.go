@@ -76,7 +76,7 @@ func (c exitCode) forHelper(k helperKind) int {
 }
 
 // failure is an error with the exit code that it leads to. Its text is the
-// whole line behind "prismfs: ".
+// whole line behind "prismfs: "; an empty one has been said elsewhere.
 type failure struct {
 	code exitCode
 	text string

@@ -10,8 +10,9 @@ var fsckCommand = &command{
 	name: "fsck", aliases: []string{"check"}, args: "STORE [--json]", summary: "verify a store that is not mounted",
 	min: 1, max: 1,
 	details: `Reads the whole store, verifies every checksum and every link between its
-parts, and prints one line for each problem. It changes nothing. A store needs
-no fsck before it is mounted, not even after a crash.`,
+parts, and prints one line for each problem. It repairs nothing; like a mount it
+first replays what a killed daemon left in the log. A store needs no fsck before
+it is mounted, not even after a crash.`,
 	flags: []flagDef{
 		jsonFlag,
 		// fsck(8) passes these; nothing is ever repaired, so nothing is asked.
@@ -37,15 +38,15 @@ func runFsck(in *invocation) error {
 	if err != nil {
 		return failf(exitSystem, "%s: %v", dir, plain(err))
 	}
+	if !isDirectory(store) {
+		return failf(exitNotStore, "%s is not a directory: name the directory of a store", dir)
+	}
 	mounts, err := readMounts()
 	if err != nil {
 		return err
 	}
 	if m := topMountAt(mounts, store); m != nil && m.isPrismfs() {
 		return failf(exitBusy, "%s is a mount: `prismfs umount %s`, then check the store %s", dir, dir, m.source)
-	}
-	if m := mountsOfStore(mounts, store); len(m) > 0 && controlCall(store, "status", nil, controlPatience) == nil {
-		return failf(exitBusy, "%s is mounted at %s: `prismfs umount %s` first", dir, m[0].mountPoint, m[0].mountPoint)
 	}
 	sum := fsckSummary{Store: store, Problems: []string{}}
 	report := func(problem string) {
@@ -54,7 +55,12 @@ func runFsck(in *invocation) error {
 			fmt.Fprintln(in.stdout, problem)
 		}
 	}
-	sum.Details, err = newBackend().check(store, report)
+	// umount(8) returns before the daemon has closed the store.
+	b := newBackend()
+	err = whenUnlocked(b, store, nil, func() (err error) {
+		sum.Details, err = b.check(store, report)
+		return err
+	})
 	if err != nil {
 		return err
 	}

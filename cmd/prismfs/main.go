@@ -79,7 +79,7 @@ func run(argv []string, stdout, stderr io.Writer) (code int) {
 	if err == nil {
 		err = runCommand(cmd, words, kind, stdout, stderr)
 	}
-	if err != nil {
+	if err != nil && err.Error() != "" {
 		prefix := "prismfs: "
 		if cmd != nil {
 			prefix += cmd.name + ": "

@@ -38,8 +38,7 @@ func runMount(in *invocation) error {
 	settings := defaultMountSettings(os.Getuid())
 	for _, o := range in.values["options"] {
 		if err := settings.parse(o, in.has("s")); err != nil {
-			reportReady(pipe, err)
-			return err
+			return reportReady(pipe, err)
 		}
 	}
 	if in.has("read-only") {
@@ -50,8 +49,7 @@ func runMount(in *invocation) error {
 	}
 	store, mnt, err := checkMountPaths(in.positional[0], in.positional[1], &settings)
 	if err != nil {
-		reportReady(pipe, err)
-		return err
+		return reportReady(pipe, err)
 	}
 	// To mount(8) -f means "do everything but the mount itself".
 	foreground := in.has("foreground")
@@ -72,8 +70,7 @@ func runMount(in *invocation) error {
 	}
 	logger, err := openLog(store, &settings, foreground)
 	if err != nil {
-		reportReady(pipe, err)
-		return err
+		return reportReady(pipe, err)
 	}
 	// The daemon keeps no directory busy but the two it is about.
 	if err := os.Chdir("/"); err != nil {

@@ -36,11 +36,13 @@ func runUmount(in *invocation) error {
 	daemon, err := dialControl(t.store)
 	if err == nil {
 		defer daemon.Close()
-		if daemon.call("wait", nil, controlPatience) != nil {
-			daemon = nil
-		}
-	} else {
+		err = daemon.call("wait", nil, controlPatience)
+	}
+	process := -1
+	if err != nil {
 		daemon = nil
+	} else if process, err = daemon.process(); err == nil {
+		defer unix.Close(process)
 	}
 	flags := unix.UMOUNT_NOFOLLOW
 	if in.has("lazy") || daemon == nil {
@@ -64,7 +66,11 @@ func runUmount(in *invocation) error {
 	if daemon == nil || in.has("lazy") {
 		return nil
 	}
-	return awaitEnd(daemon, t)
+	err = awaitEnd(daemon, t)
+	if err == nil && process >= 0 {
+		awaitExit(process, lockPatience)
+	}
+	return err
 }
 
 // awaitEnd waits until the daemon has closed the store. It takes as long as
@@ -82,8 +88,45 @@ func awaitEnd(c *controlClient, t *target) error {
 			if merr == nil && len(mountsOfStore(mounts, t.store)) > 0 {
 				return nil
 			}
+		case err != nil:
+			return failf(codeOf(err), "%s: %v", t.mount.mountPoint, err)
 		default:
-			return err
+			return nil
+		}
+	}
+}
+
+// process is a descriptor of the process at the other end, which polls
+// readable when it has ended.
+func (c *controlClient) process() (fd int, err error) {
+	raw, err := c.conn.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	cerr := raw.Control(func(sock uintptr) {
+		var cred *unix.Ucred
+		if cred, err = unix.GetsockoptUcred(int(sock), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			fd, err = unix.PidfdOpen(int(cred.Pid), 0)
+		}
+	})
+	if cerr != nil {
+		err = cerr
+	}
+	return fd, err
+}
+
+// awaitExit waits for the end of a process that has nothing left to do: until
+// then it keeps its log file, and with it the disk below the store, busy.
+func awaitExit(process int, limit time.Duration) {
+	deadline := time.Now().Add(limit)
+	for {
+		left := time.Until(deadline)
+		if left <= 0 {
+			return
+		}
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(process), Events: unix.POLLIN}}, int(left.Milliseconds())+1)
+		if n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
+			return
 		}
 	}
 }
