@@ -9,8 +9,9 @@ import (
 	"prismfs/uring"
 )
 
-// tableCache keeps a bounded number of tables open. A table in use is never
-// closed under its user: eviction only drops the cache's own reference.
+// tableCache keeps tables open, bounded in number and, for their indexes and
+// filters, in memory. A table in use is never closed under its user: eviction
+// only drops the cache's own reference.
 type tableCache struct {
 	disk    uring.Disk
 	dir     string
@@ -26,11 +27,15 @@ type tableShard struct {
 	ring   []*table           // guarded by mu; a clock as in blockCache
 	hand   int                // guarded by mu
 	max    int                // tables
+	pinned int64              // bytes of indexes and filters; guarded by mu
+	budget int64              // bytes for them
 	closed bool               // guarded by mu
 	_      [64]byte
 }
 
 // newTableCache makes a cache of at most maxOpen tables beside those in use.
+// Their indexes and filters may take as much memory as the blocks, but one
+// table is kept whatever its size.
 func newTableCache(disk uring.Disk, dir string, maxOpen int, blocks *blockCache, opts tableOptions) *tableCache {
 	n := 1
 	for n < 16 && maxOpen/(2*n) >= 16 {
@@ -40,6 +45,7 @@ func newTableCache(disk uring.Disk, dir string, maxOpen int, blocks *blockCache,
 	for i := range c.shards {
 		c.shards[i].tables = make(map[FileNum]*table)
 		c.shards[i].max = max(1, maxOpen/n)
+		c.shards[i].budget = blocks.stats().budget / int64(n)
 	}
 	return c
 }
@@ -120,7 +126,8 @@ func (s *tableShard) add(t *table) bool {
 	if s.closed {
 		return false
 	}
-	for tries := 2 * len(s.ring); len(s.ring) >= s.max; tries-- {
+	need := t.pinnedBytes()
+	for tries := 2 * len(s.ring); len(s.ring) >= s.max || len(s.ring) > 0 && s.pinned+need > s.budget; tries-- {
 		if s.hand >= len(s.ring) {
 			s.hand = 0
 		}
@@ -133,6 +140,7 @@ func (s *tableShard) add(t *table) bool {
 	t.retain(1)
 	s.tables[t.num] = t
 	s.ring = append(s.ring, t)
+	s.pinned += need
 	return true
 }
 
@@ -142,6 +150,7 @@ func (s *tableShard) dropLocked(i int) {
 	s.ring[i], s.ring[last] = s.ring[last], nil
 	s.ring = s.ring[:last]
 	delete(s.tables, t.num)
+	s.pinned -= t.pinnedBytes()
 	t.release()
 }
 
@@ -192,16 +201,23 @@ func (c *tableCache) evict(num FileNum) {
 	c.blocks.evictTable(num)
 }
 
-// open tables now.
+// len returns the number of tables kept open.
 func (c *tableCache) len() int {
-	n := 0
+	n, _ := c.stats()
+	return n
+}
+
+// stats returns the number of tables kept open and the bytes of their indexes
+// and filters.
+func (c *tableCache) stats() (tables int, pinned int64) {
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.RLock()
-		n += len(s.ring)
+		tables += len(s.ring)
+		pinned += s.pinned
 		s.mu.RUnlock()
 	}
-	return n
+	return tables, pinned
 }
 
 // close lets go of all tables; later calls return ErrClosed.

@@ -73,6 +73,43 @@ func TestTableCacheBounds(t *testing.T) {
 	}
 }
 
+// Few large tables are bounded by their memory.
+func TestTableCachePinnedBytes(t *testing.T) {
+	c, d, size := newTestTables(t, 20, 1000)
+	tab, err := c.find(1, size, Block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := tab.pinnedBytes()
+	tab.release()
+	for i := range c.shards {
+		c.shards[i].budget = 2*one + one/2
+	}
+	for i := 1; i <= 20; i++ {
+		if _, _, ok, err := c.get(nil, FileNum(i), size, tableKey(i), Block); !ok || err != nil {
+			t.Fatal(i, ok, err)
+		}
+	}
+	want := 2 * len(c.shards)
+	if n, pinned := c.stats(); d.openNow() > want || n > want || pinned != int64(n)*one {
+		t.Fatalf("%d files, %d tables, %d bytes, one has %d", d.openNow(), n, pinned, one)
+	}
+	// One table is kept even over the budget.
+	for i := range c.shards {
+		c.shards[i].budget = 1
+	}
+	for range 2 {
+		c.get(nil, 5, size, tableKey(5), Block)
+	}
+	if _, err := c.find(5, size, NoWait); err != nil {
+		t.Fatal(err)
+	}
+	c.close()
+	if n, pinned := c.stats(); n != 0 || pinned != 0 {
+		t.Fatalf("%d tables, %d bytes after close", n, pinned)
+	}
+}
+
 // An iterator keeps its table through eviction, deletion and close.
 func TestTableCachePins(t *testing.T) {
 	c, d, size := newTestTables(t, 3, 1)

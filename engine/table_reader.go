@@ -144,6 +144,12 @@ func (t *table) readMeta(handle []byte) ([]byte, error) {
 	return t.readPinned(h)
 }
 
+// pinnedBytes is the memory that the open table takes.
+func (t *table) pinnedBytes() int64 {
+	const record = 512 // the struct, its file and its place in the table cache
+	return int64(len(t.index.data)+len(t.filter)+len(t.bloom.bits)) + record
+}
+
 // retain and release count the holders of the table.
 func (t *table) retain(n int) { t.refs.Add(int32(n)) }
 
