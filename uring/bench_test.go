@@ -20,9 +20,10 @@ const benchBlock = 4096
 
 // BenchmarkRead compares the routes of random 4 KiB reads: ReadAsync over the
 // ring and over the BlockingIO lane, the next read started by the Done of the
-// last, and blocking preads on as many goroutines. Cold reads use O_DIRECT.
+// last, and blocking preads on as many goroutines. Cold reads use O_DIRECT; busy
+// are cold ones beside a CPU-bound goroutine per core. Run it with -cpu 8: with
+// GOMAXPROCS at the cores a busy process serves completions every 10 ms only.
 func BenchmarkRead(b *testing.B) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(8, runtime.NumCPU())))
 	dir := b.TempDir()
 	if d := os.Getenv("PRISMFS_BENCH_DIR"); d != "" {
 		dir = d
@@ -46,10 +47,10 @@ func BenchmarkRead(b *testing.B) {
 		f.Sync()
 		f.Close()
 	}
-	for _, temp := range []string{"warm", "cold"} {
+	for _, temp := range []string{"warm", "cold", "busy"} {
 		for _, depth := range []int{1, 8, 64} {
 			for _, route := range []string{"ring", "lane", "pread", "nowait"} {
-				if route == "nowait" && temp == "cold" {
+				if route == "nowait" && temp != "warm" {
 					continue
 				}
 				b.Run(fmt.Sprintf("%s/depth=%d/%s", temp, depth, route), func(b *testing.B) {
@@ -74,7 +75,7 @@ func benchReads(b *testing.B, dir, temp string, depth int, route string) {
 	defer d.Close()
 	open := d.Open
 	limit := int64(64 << 20)
-	if temp == "cold" {
+	if temp != "warm" {
 		open = func(name string) (uring.File, error) { return uring.OpenDirect(d, name) }
 		limit = 1 << 30
 	}
@@ -96,6 +97,16 @@ func benchReads(b *testing.B, dir, temp string, depth int, route string) {
 	left.Store(int64(b.N))
 	times := make([][]time.Duration, depth)
 	var wg sync.WaitGroup
+	if temp == "busy" {
+		var stop atomic.Bool
+		defer stop.Store(true)
+		for range runtime.NumCPU() {
+			go func() {
+				for !stop.Load() {
+				}
+			}()
+		}
+	}
 	b.ResetTimer()
 	for i := range depth {
 		wg.Add(1)

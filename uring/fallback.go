@@ -133,8 +133,13 @@ func (d *disk) readBlocking(r *Read) {
 
 func runBlockingRead(j *lanes.Job) {
 	r := j.Arg.(*Read)
+	d := r.file.d
 	r.N, r.Err = r.file.readFull(r.P, r.N, r.Off)
-	r.file.d.complete(r)
+	if r.shallow {
+		r.shallow = false
+		d.reactor.shallow.Add(-1)
+	}
+	d.complete(r)
 }
 
 // complete hands a finished read back: the references first, as the owner may

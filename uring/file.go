@@ -92,9 +92,10 @@ type Read struct {
 	Err  error // result: nil, io.EOF when N < len(P), or the error
 	Done *lanes.Job
 
-	job  lanes.Job // carries the read to the BlockingIO lane
-	file *file
-	next *Read // reactor's queue
+	job     lanes.Job // carries the read to the BlockingIO lane
+	file    *file
+	next    *Read // reactor's queue
+	shallow bool  // counted in the reactor's shallow
 }
 
 // CheckName returns the cleaned name, "." for the root, or EINVAL for what

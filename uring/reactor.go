@@ -23,6 +23,7 @@ const defaultRingEntries = 256
 //   - The reaper, a goroutine, waits for the other completions in the Go
 //     runtime's poller, which wakes it without a thread of its own: bench_test.go
 //     has the comparison.
+//   - The first laneReads reads at a time go to the BlockingIO lane instead.
 //   - Reaping runs nothing of others: a finished read's Done goes to the CPU
 //     pool, a read that the ring can't do goes to the BlockingIO lane.
 //
@@ -44,6 +45,8 @@ type reactor struct {
 	broken atomic.Bool // stored by the submitter who meets a ring that doesn't work
 	done   chan struct{}
 
+	shallow atomic.Int32 // reads on the lane by choice
+
 	reaping sync.Mutex // completion side of the ring
 
 	mu         sync.Mutex // submission side of the ring, and
@@ -53,6 +56,12 @@ type reactor struct {
 	submitting bool
 	submitted  sync.Cond // submitting became false
 }
+
+// laneReads is how many reads at a time take the BlockingIO lane before the ring
+// is used. A read or two cost the same on both while the process is idle, but
+// beside CPU-bound goroutines a returning pread keeps its place on the CPU where
+// a completion waits for one.
+const laneReads = 2
 
 // maxRounds bounds how often one caller enters the ring for others.
 const maxRounds = 8
@@ -106,6 +115,12 @@ func (re *reactor) submit(r *Read) bool {
 	if re.broken.Load() {
 		return false
 	}
+	if re.shallow.Add(1) <= laneReads {
+		r.shallow = true
+		re.d.readBlocking(r)
+		return true
+	}
+	re.shallow.Add(-1)
 	re.mu.Lock()
 	re.pushLocked(r)
 	re.kickLocked()

@@ -412,3 +412,24 @@ func TestFdRef(t *testing.T) {
 		t.Error("open without users")
 	}
 }
+
+// Neither route of an asynchronous read allocates.
+func TestReadAsyncDoesNotAllocate(t *testing.T) {
+	d, f, _ := asyncDisk(t, 1<<20)
+	done := make(chan struct{}, 1)
+	r := &Read{P: make([]byte, 4096), Done: &lanes.Job{Run: func(*lanes.Job) { done <- struct{}{} }}}
+	for _, shallow := range []int32{0, laneReads} { // lane, ring
+		d.reactor.shallow.Store(shallow)
+		n := testing.AllocsPerRun(500, func() {
+			r.Off = (r.Off + 4096) % (1 << 20)
+			if err := f.ReadAsync(r); err != nil {
+				t.Fatal(err)
+			}
+			<-done
+		})
+		if n > 0 {
+			t.Errorf("shallow %d: %v allocations a read", shallow, n)
+		}
+		d.reactor.shallow.Store(0)
+	}
+}

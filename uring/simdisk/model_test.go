@@ -51,7 +51,7 @@ func TestAgainstRealDisk(t *testing.T) {
 		}
 	}()
 
-	for step := range 4000 {
+	for step := range 2000 {
 		name, other := names[r.IntN(len(names))], names[r.IntN(len(names))]
 		op := r.IntN(20)
 		off, n := r.Int64N(20_000), 1+r.IntN(9_000)
