@@ -165,7 +165,7 @@ type fragmentState int
 const (
 	fragmentValid fragmentState = iota
 	fragmentZero                // a header of zeros
-	fragmentStale               // a whole header of another log number
+	fragmentStale               // a header of an older log
 	fragmentBad                 // anything else
 )
 
@@ -190,8 +190,12 @@ func parseFragment(b []byte, p Profile, number uint32) (fragment, fragmentState)
 			}
 			t -= recycleTypes
 		}
-		if num != number {
+		switch age := number - num; {
+		case age == 0:
+		case age < 1<<31:
 			return fragment{}, fragmentStale
+		default:
+			return fragment{}, fragmentBad
 		}
 	} else {
 		if sum == 0 && n == 0 && t == 0 {
