@@ -39,14 +39,16 @@
 //		cold    22 /  69 /  93   16 /  56 /  47   25 /  59 /  65
 //		busy    21 /  40 /  65   14 /  35 /  44   20 /  70 /  89
 //
-//	  - So warm data is read by ReadAtNoWait, and what must wait for the disk with
-//	    nobody's thread to spare by ReadAsync.
-//	  - The poller against a goroutine blocked in io_uring_enter, cold, -cpu 2:
-//	    24 / 83 / 110 against 16 / 69 / 109.
-//	  - The first two reads on the lane against all on the ring, busy: 21 / 40 / 65
-//	    against 8 / 14 / 47; cold the same.
-//	  - With GOMAXPROCS at the number of cores, CPU-bound goroutines let the poller
-//	    run every 10 ms only; the program raises it (8 on 2 cores).
+// What follows from it:
+//
+//   - Warm data is read by ReadAtNoWait, and what must wait for the disk with
+//     nobody's thread to spare by ReadAsync.
+//   - The poller against a goroutine blocked in io_uring_enter, cold, -cpu 2:
+//     24 / 83 / 110 against 16 / 69 / 109.
+//   - The first two reads on the lane against all on the ring, busy: 21 / 40 / 65
+//     against 8 / 14 / 47; cold the same.
+//   - With GOMAXPROCS at the number of cores, CPU-bound goroutines let the poller
+//     run every 10 ms only; the program raises it (8 on 2 cores).
 //
 // # Ownership and locks
 //
