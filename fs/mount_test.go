@@ -535,7 +535,7 @@ func TestMountTable(t *testing.T) {
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
 	}
-	d := start(t, daemonOptions{Mount: fs.MountOptions{Mountpoint: link, Source: "/store one", AllowOther: true, DefaultPermissions: true, Flags: []string{"noatime", "noexec", "dirsync"}}})
+	d := start(t, daemonOptions{Mount: fs.MountOptions{Mountpoint: link, Source: "/store one", AllowOther: true, DefaultPermissions: true, MaxRatio: 50, NoStrictLimit: true, Flags: []string{"noatime", "noexec", "dirsync"}}})
 	b, _ := os.ReadFile("/proc/self/mountinfo")
 	esc := strings.NewReplacer(`\`, `\134`, " ", `\040`)
 	var line string
@@ -550,8 +550,10 @@ func TestMountTable(t *testing.T) {
 		}
 	}
 	dev := strings.Fields(line)[2]
-	if ra, err := os.ReadFile("/sys/class/bdi/" + dev + "/read_ahead_kb"); err != nil || strings.TrimSpace(string(ra)) != "4096" {
-		t.Errorf("read-ahead %q, %v", ra, err)
+	for file, want := range map[string]string{"read_ahead_kb": "4096", "max_ratio": "50", "strict_limit": "0"} {
+		if got, err := os.ReadFile("/sys/class/bdi/" + dev + "/" + file); err != nil || strings.TrimSpace(string(got)) != want {
+			t.Errorf("%s is %q, %v", file, got, err)
+		}
 	}
 
 	_, msg := tryStart(t, daemonOptions{Mount: fs.MountOptions{Mountpoint: dir, Source: "/store one"}})
