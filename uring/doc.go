@@ -34,10 +34,10 @@
 // "ring" is ReadAsync of a disk with a ring, "lane" without, "pread" as many
 // goroutines in ReadAt; busy is cold beside a CPU-bound goroutine per core.
 //
-//		       ring             lane             pread            nowait
-//		warm   400 / 520 / 580  490 / 490 / 630  700 / 810 / 950  840 / 1000 / 720
-//		cold    22 /  69 /  93   16 /  56 /  47   25 /  59 /  65
-//		busy    21 /  40 /  65   14 /  35 /  44   20 /  70 /  89
+//	       ring             lane             pread            nowait
+//	warm   400 / 520 / 580  490 / 490 / 630  700 / 810 / 950  840 / 1000 / 720
+//	cold    22 /  69 /  93   16 /  56 /  47   25 /  59 /  65
+//	busy    21 /  40 /  65   14 /  35 /  44   20 /  70 /  89
 //
 // What follows from it:
 //
