@@ -265,13 +265,6 @@ func TestTableRoundTrip(t *testing.T) {
 	}
 }
 
-func TestTableMeta(t *testing.T) {
-	_, m := writeTable(t, tableOptions{BlockSize: 4096}, goldenKVs)
-	if m.deletes != 1 || m.minSeq != 1 || m.maxSeq != 3 {
-		t.Fatalf("%+v", m)
-	}
-}
-
 // A value larger than a block, and one larger than the writer's buffer.
 func TestTableLargeValues(t *testing.T) {
 	for _, p := range profiles {

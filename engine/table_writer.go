@@ -93,11 +93,8 @@ type tableMeta struct {
 	num      FileNum
 	size     int64  // bytes
 	entries  uint64 // versions, deletes included
-	deletes  uint64
 	smallest []byte // internal keys
 	largest  []byte
-	minSeq   SeqNum
-	maxSeq   SeqNum
 }
 
 // tableWriter writes one table. Not safe for concurrent use. It neither syncs
@@ -128,7 +125,6 @@ type tableWriter struct {
 func newTableWriter(f uring.File, num FileNum, opts tableOptions) *tableWriter {
 	w := &tableWriter{f: f, opts: opts}
 	w.meta.num = num
-	w.meta.minSeq = maxSeqNum
 	w.data.reset(dataRestartInterval)
 	w.index.reset(indexRestartInterval)
 	return w
@@ -162,13 +158,7 @@ func (w *tableWriter) add(ikey, value []byte) error {
 		w.hashes = append(w.hashes, tableBloomHash(ukey))
 	}
 	w.lastKey = append(w.lastKey[:0], ikey...)
-	t := trailer(ikey)
 	w.meta.entries++
-	if trailerKind(t) == KindDelete {
-		w.meta.deletes++
-	}
-	w.meta.minSeq = min(w.meta.minSeq, trailerSeq(t))
-	w.meta.maxSeq = max(w.meta.maxSeq, trailerSeq(t))
 	w.data.add(ikey, value)
 	if w.data.estimatedSize() >= w.opts.BlockSize {
 		return w.flushBlock()

@@ -1,4 +1,6 @@
-// Package oracle compares the engine's strict profile with goleveldb, an
-// implementation of LevelDB that shares no code with it. It is a module of its
-// own so that the store doesn't depend on its oracle.
+// Package oracle compares the engine's strict profile with implementations of
+// LevelDB that share no code with it: goleveldb, and LevelDB itself through
+// python3-plyvel. Databases are passed back and forth between them, tables are
+// compared byte for byte. It is a module of its own so that the store doesn't
+// depend on its oracles; run it with go test in this directory.
 package oracle
