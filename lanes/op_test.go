@@ -292,9 +292,10 @@ func TestPeriodic(t *testing.T) {
 
 	bubble("closed from its own beat", t, func(t *testing.T) {
 		b := NewBlocking("b", 1, false)
-		var p *Periodic
+		self := make(chan *Periodic, 1)
 		var v any
-		p = StartPeriodic(b, time.Second, 0, func(Beat) { v = panics(p.Close) })
+		p := StartPeriodic(b, time.Second, 0, func(Beat) { v = panics((<-self).Close) })
+		self <- p
 		time.Sleep(1100 * time.Millisecond)
 		p.Close()
 		b.Close()
