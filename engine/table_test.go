@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -541,7 +542,7 @@ func TestTableMissesJoin(t *testing.T) {
 	<-f.entered
 	// All others must have joined before the read ends.
 	fl := &tab.cache.flights
-	for joined := 0; joined < readers-1; {
+	for joined := 0; joined < readers-1; runtime.Gosched() {
 		fl.mu.Lock()
 		for _, fl := range fl.m {
 			joined = fl.joined
