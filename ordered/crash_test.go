@@ -232,7 +232,7 @@ func TestReadLogReportsReadErrors(t *testing.T) {
 // Goal: after a power cut every extent that a Sync covered verifies, with the
 // right bytes, and what is lost is noticed.
 func TestDataLogCrash(t *testing.T) {
-	for seed := range uint64(25) {
+	for seed := range uint64(8) {
 		dataLogCrashRun(t, seed)
 	}
 }
@@ -370,7 +370,7 @@ func TestDataLogFaults(t *testing.T) {
 		}
 		var acked, pending []written
 		failed := false
-		for n := range 30 {
+		for n := range 14 {
 			b := randomBytes(rand.New(rand.NewPCG(uint64(n), 3)), 90<<10)
 			e, pos, err := d.Append(1, 0, b, false)
 			if err == nil {

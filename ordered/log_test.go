@@ -135,12 +135,12 @@ func TestTornTail(t *testing.T) {
 		l.Close()
 		// Step fast through the insides of long records.
 		for cut := 0; cut < len(whole); cut++ {
-			near := func(at int64) bool { return int64(cut) > at-40 && int64(cut) < at+40 }
+			near := func(at int64) bool { return int64(cut) > at-24 && int64(cut) < at+24 }
 			interesting := near(32768) || near(65536)
 			for _, end := range ends {
 				interesting = interesting || near(end)
 			}
-			if !interesting && cut%511 != 0 {
+			if !interesting && cut%2039 != 0 {
 				continue
 			}
 			for _, tail := range []string{"cut", "zeros", "garbage", "flipped"} {
@@ -212,7 +212,7 @@ func TestDamageIsReported(t *testing.T) {
 		}
 		start := int64(0)
 		for i, end := range ends[:last] {
-			for off := start; off < end; off += 61 {
+			for off := start; off < end; off += 173 {
 				if err := disk.Corrupt("1.log", off, 0x41); err != nil {
 					t.Fatal(err)
 				}
