@@ -224,10 +224,11 @@ type SegmentInfo struct {
 
 // Segments lists all segments by number.
 func (d *DataLog) Segments() []SegmentInfo {
+	segs := d.sortedSegments()
+	list := make([]SegmentInfo, 0, len(segs))
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	list := make([]SegmentInfo, 0, len(d.segs))
-	for _, s := range d.sortedSegments() {
+	for _, s := range segs {
 		info := SegmentInfo{Number: s.num, Size: s.size, Used: s.size, Sealed: d.removableLocked(s)}
 		if s.fill > 0 {
 			info.Used = s.fill
