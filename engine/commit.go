@@ -457,7 +457,7 @@ func (db *DB) prepareNext() error {
 func (db *DB) createWAL(recycle FileNum) (*wal, error) {
 	num := db.newFileNum()
 	o := ordered.LogOptions{
-		Disk: db.disk, Name: logFileName(db.dir, num), Number: uint64(num),
+		Disk: db.disk, Name: logFileName(db.dir, num), Number: db.logID(num),
 		Profile: db.opts.Profile, Preallocate: db.walSize(),
 	}
 	if recycle != 0 {

@@ -86,6 +86,11 @@ type Options struct {
 	AfterReplay func(get func(key []byte) ([]byte, error), b *Batch) error
 
 	Logf func(format string, args ...any)
+
+	// PlantedStaleLog gives every log the same number in its records, so that
+	// what a recycled file held before passes for its own: a fault that crash
+	// tests must notice.
+	PlantedStaleLog bool
 }
 
 func (o Options) withDefaults() Options {
@@ -111,4 +116,13 @@ func (o Options) withDefaults() Options {
 		o.Logf = func(string, ...any) {}
 	}
 	return o
+}
+
+// logID is the number in the records of a log, which tells them from what its
+// file held before.
+func (db *DB) logID(num FileNum) uint64 {
+	if db.opts.PlantedStaleLog {
+		return 1
+	}
+	return uint64(num)
 }

@@ -135,7 +135,7 @@ func (db *DB) recover() error {
 func (r *recovery) readManifest() error {
 	db := r.db
 	var err error
-	if r.names, err = db.disk.List(listDir(db.dir)); err != nil {
+	if r.names, err = db.disk.List(dirName(db.dir)); err != nil {
 		return fmt.Errorf("engine: open %s: %w", db.dir, err)
 	}
 	num, err := readCurrent(db.disk, db.dir)
@@ -206,14 +206,6 @@ func (r *recovery) useNumbers() {
 	db.logNumber, db.flushedSeq, db.pointers = r.state.logNumber, r.state.lastSeq, r.state.pointers
 }
 
-// listDir is the name under which List knows dir.
-func listDir(dir string) string {
-	if dir == "" {
-		return "."
-	}
-	return dir
-}
-
 // findLogs lists the logs to be replayed.
 func (r *recovery) findLogs() error {
 	min := r.state.logNumber
@@ -249,7 +241,7 @@ func (r *recovery) scan() error {
 	for i, num := range r.logs {
 		name := logFileName(db.dir, num)
 		gap, records := false, 0
-		_, err := ordered.ReadLog(db.disk, name, uint64(num), db.opts.Profile, func(rec []byte, off int64) error {
+		_, err := ordered.ReadLog(db.disk, name, db.logID(num), db.opts.Profile, func(rec []byte, off int64) error {
 			b, err := decodeBatch(rec)
 			if err == nil {
 				err = b.check()
@@ -320,7 +312,7 @@ func (r *recovery) replay() error {
 	for i, num := range r.logs {
 		name := logFileName(db.dir, num)
 		stop := false
-		_, err := ordered.ReadLog(db.disk, name, uint64(num), db.opts.Profile, func(rec []byte, off int64) error {
+		_, err := ordered.ReadLog(db.disk, name, db.logID(num), db.opts.Profile, func(rec []byte, off int64) error {
 			if !(logPosition{i, off}).before(r.end) {
 				stop = true
 				return errStopScan
@@ -484,7 +476,7 @@ func (r *recovery) removeOrphans() error {
 			live[f.num] = true
 		}
 	}
-	names, err := db.disk.List(listDir(db.dir))
+	names, err := db.disk.List(dirName(db.dir))
 	if err != nil {
 		return fmt.Errorf("engine: open %s: %w", db.dir, err)
 	}

@@ -230,6 +230,8 @@ func (s *Store) start(create bool) (err error) {
 		ReplayStart:   s.replayStart,
 		Replay:        s.replayBatch,
 		AfterReplay:   s.afterReplay,
+
+		PlantedStaleLog: s.opts.PlantedStaleLog,
 	})
 	if err != nil {
 		return fmt.Errorf("metadata: open the engine: %w", err)
