@@ -5,8 +5,9 @@ package lanes
 // Submit run on its workers, and callers that Enter run their own code on
 // their own goroutine, accounted to the lane.
 //
-//   - Order: none with more than one worker. With one worker, jobs run in the
-//     order of submission, one at a time (single flight; don't mix with Enter).
+//   - Order: none with more than one worker. With one, jobs run one at a time in
+//     the order of submission, and callers are inside one at a time; a job that
+//     must not run beside those callers Enters too.
 //   - Concurrency: every method is safe for concurrent use. A job of the lane
 //     may Enter it. Whoever is inside by Enter must not Enter the same lane
 //     again: with all slots taken that way it would wait for itself.

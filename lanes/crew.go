@@ -26,8 +26,8 @@ const (
 // crew is the common part of Pool and Blocking: workers with a queue each.
 //
 //	Submit ──► worker 0: queue ──► run      idle worker: steal half of a
-//	   (idle   worker 1: queue ──► run        random victim's tail
-//	   first)  worker 2: queue ──► run      still nothing: park
+//	   (idle   worker 1: queue ──► run        random victim's tail;
+//	   first)  worker 2: queue ──► run        nobody has any: park
 //
 // Invariants:
 //
@@ -261,7 +261,7 @@ func (w *worker) take() *Job {
 			return j
 		}
 		v := w.victimLocked()
-		if v == nil || v.load.Load() == 0 {
+		if v == nil {
 			break
 		}
 		w.mu.Unlock()
@@ -325,7 +325,8 @@ func (w *worker) exec(j *Job) {
 }
 
 // victimLocked chooses whom to steal from: the worker that a waker pointed at,
-// else a random other one (xorshift64, uniform). Nil without stealing.
+// else a random other one (xorshift64, uniform), else the next after it that
+// has something queued. It looks without locking anyone. Nil = nobody has.
 func (w *worker) victimLocked() *worker {
 	if !w.c.steal {
 		return nil
@@ -333,16 +334,24 @@ func (w *worker) victimLocked() *worker {
 	w.n.stealAttempts++
 	if v := w.hint; v != nil {
 		w.hint = nil
-		return v
+		if v.load.Load() != 0 {
+			return v
+		}
 	}
 	w.rng ^= w.rng << 13
 	w.rng ^= w.rng >> 7
 	w.rng ^= w.rng << 17
-	i := int(w.rng % uint64(len(w.c.workers)-1))
-	if i >= w.id {
-		i++
+	n := len(w.c.workers)
+	i := int(w.rng % uint64(n))
+	for range n {
+		if v := w.c.workers[i]; v != w && v.load.Load() != 0 {
+			return v
+		}
+		if i++; i == n {
+			i = 0
+		}
 	}
-	return w.c.workers[i]
+	return nil
 }
 
 // stealFrom moves half of v's queue, from its tail, to the front of w's own.
@@ -377,9 +386,9 @@ func (w *worker) stealFrom(v *worker) bool {
 
 // park waits for work, after take has announced w as parked: from there on
 // every submitter sees it (C3), so it looks once more. It reports true when the
-// lane is drained and w shall leave. A worker that sees work elsewhere (its
-// random victim had none) waits with a growing bound and looks again; one that
-// sees none waits for a wake.
+// lane is drained and w shall leave. A worker that sees work elsewhere (others
+// were faster at its victim, or it came just now) waits with a growing bound and
+// looks again; one that sees none waits for a wake.
 func (w *worker) park() (leave bool) {
 	c := w.c
 	if u := c.urgent; u != nil && u.ready.Load() > 0 {

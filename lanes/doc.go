@@ -20,7 +20,7 @@
 //	DBRead     Blocking  gets that miss memory    Enter
 //	DBWrite    Serial    the single writer        Do
 //	File       Serial    order on the logs        Submit, Do
-//	Compaction Blocking  flush, compaction, GC    Submit (one worker)
+//	Compaction Blocking  flush, compaction, GC    Enter (one slot: single flight)
 //
 //	job.go      Job, its queue links, what happens to a panic
 //	crew.go     workers, queues, stealing, parking, drain: Pool and Blocking

@@ -13,7 +13,4 @@ var (
 	// ErrOwnLane is returned to a job that would wait for work queued to the
 	// lane it runs on.
 	ErrOwnLane = errors.New("lanes: waiting for work of the own lane")
-
-	// ErrCycle is returned for a task graph that can never finish.
-	ErrCycle = errors.New("lanes: tasks depend on each other in a cycle")
 )

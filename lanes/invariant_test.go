@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // checkCrew asserts the invariants of a crew at rest (crew.go, C1-C3).
@@ -230,6 +231,12 @@ func TestInvariants(t *testing.T) {
 	})
 }
 
+func (w *worker) attempts() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.n.stealAttempts
+}
+
 // The liveness contract: nobody waits for good while there is work that it
 // could do. Each case leaves a worker without a wake of its own.
 func TestPending(t *testing.T) {
@@ -333,21 +340,53 @@ func TestPending(t *testing.T) {
 		p.Close()
 	})
 
-	bubble("a thief whose random victim had nothing tries again", t, func(t *testing.T) {
-		// Five of six workers are blocked, one of them with a job behind it,
-		// put there without a wake; the sixth goes looking by itself when it
-		// has finished its own job. The bubble's clock runs its back-off.
-		p := NewPool("p", 6)
-		bs := occupy(t, p, 6)
-		var r record
-		must(t, p.SubmitIn(bs[4].job.Context(), r.job(1)))
-		close(bs[0].release)
+	bubble("a thief finds the only victim among many", t, func(t *testing.T) {
+		// Six workers are blocked, one of them with a job behind it; nobody is
+		// idle when it comes. Whoever gets free must find it, without a wake
+		// and without waiting.
+		for free := range 6 {
+			p := NewPool("p", 6)
+			bs := occupy(t, p, 6)
+			var r record
+			must(t, p.SubmitIn(bs[(free+4)%6].job.Context(), r.job(1)))
+			close(bs[free].release)
+			synctest.Wait()
+			if len(r.list()) != 1 {
+				t.Error("the job still waits")
+			}
+			releaseAll(slices.Delete(bs, free, free+1))
+			p.Close()
+		}
+	})
+
+	bubble("a worker that sees work elsewhere looks again, with growing pauses", t, func(t *testing.T) {
+		// The state between a lost race at the victim and the next look, set
+		// by hand: load says work, the queue has none.
+		p := NewPool("p", 2)
 		sleep(100 * backoffMax)
 		synctest.Wait()
-		if len(r.list()) != 1 {
-			t.Error("the job still waits")
+		v, w := p.c.workers[0], p.c.workers[1]
+		v.load.Store(1)
+		must(t, p.SubmitIn(Context{w}, (&record{}).job(0)))
+		synctest.Wait() // w has run it, looked, and pauses
+		var pauses []time.Duration
+		last, seen := time.Now(), w.attempts()
+		for len(pauses) < 6 {
+			sleep(backoffMin)
+			synctest.Wait()
+			if n := w.attempts(); n != seen {
+				pauses = append(pauses, time.Since(last))
+				last, seen = time.Now(), n
+			}
 		}
-		releaseAll(bs[1:])
+		want := []time.Duration{1, 2, 4, 8, 16, 20}
+		for i := range want {
+			want[i] *= backoffMin
+		}
+		if !slices.Equal(pauses, want) {
+			t.Errorf("pauses %v, want %v", pauses, want)
+		}
+		v.load.Store(0)
 		p.Close()
 	})
 

@@ -16,7 +16,7 @@ type Runtime struct {
 	CPU        *Pool     // continuations of completed reads, compression, timers
 	BlockingIO *Blocking // operations that may block and that the ring can't do
 	DBRead     *Blocking // engine reads that may touch the disk
-	Compaction *Blocking // flush, compaction, segment GC: single flight
+	Compaction *Blocking // flush, compaction, segment GC: single flight for those who Enter
 	DBWrite    *Serial   // the single writer: planning and commit of write groups
 	File       *Serial   // order of append, flush, sync and close on the logs
 }
