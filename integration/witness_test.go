@@ -208,7 +208,8 @@ func (w *witness) create() error {
 }
 
 // write is one write(2), at the end, inside, or beyond the end (which leaves a
-// hole), small enough for one request.
+// hole). The kernel makes one request of it or, where its page cache says so,
+// several that part at page boundaries; so each of those parts is a step.
 func (w *witness) write() error {
 	name := w.someFile()
 	f := w.names[name]
@@ -233,20 +234,35 @@ func (w *witness) write() error {
 			p[i] = byte(w.next + i/512)
 		}
 	}
-	data := make([]byte, max(len(f.data), off+n))
-	copy(data, f.data)
-	copy(data[off:], p)
-	return w.change(fmt.Sprintf("write %d at %d", n, off), name, data, func() error {
-		h, err := os.OpenFile(w.path(name), os.O_WRONLY, 0)
-		if err != nil {
+	const page = 4096
+	what := fmt.Sprintf("write %d at %d", n, off)
+	for done := 0; done < n; {
+		part := min(n-done, page-(off+done)%page)
+		data := make([]byte, max(len(f.data), off+done+part))
+		copy(data, f.data)
+		copy(data[off+done:], p[done:done+part])
+		done += part
+		do := func() error { return nil }
+		if done == n {
+			do = func() error { return w.pwrite(name, p, int64(off)) }
+		}
+		if err := w.change(what, name, data, do); err != nil {
 			return err
 		}
-		_, err = h.WriteAt(p, int64(off))
-		if cerr := h.Close(); err == nil {
-			err = cerr
-		}
+	}
+	return nil
+}
+
+func (w *witness) pwrite(name string, p []byte, off int64) error {
+	h, err := os.OpenFile(w.path(name), os.O_WRONLY, 0)
+	if err != nil {
 		return err
-	})
+	}
+	_, err = h.WriteAt(p, off)
+	if cerr := h.Close(); err == nil {
+		err = cerr
+	}
+	return err
 }
 
 // rename moves a file to a new name or over another file.
