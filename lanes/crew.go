@@ -54,6 +54,8 @@ type crew struct {
 
 	end closer
 	wg  sync.WaitGroup
+
+	atPark func(*worker) // test hook: between announcing and looking once more
 }
 
 // worker is one goroutine and its queue. Padded so that two workers never
@@ -365,22 +367,17 @@ func (w *worker) stealFrom(v *worker) bool {
 	a.mu.Lock()
 	b.mu.Lock()
 	// Look again: meanwhile w may have been given work and v have lost it.
-	more := false
 	if w.q.n == 0 && v.q.n > 0 {
 		v.q.stealTail(&w.q, max(1, v.q.n/2))
 		w.n.steals++
 		w.load.Store(1)
-		more = v.q.n > 0
-		if !more {
+		if v.q.n == 0 {
 			v.load.Store(0)
 		}
 	}
 	got := w.q.n > 0
 	b.mu.Unlock()
 	a.mu.Unlock()
-	if more {
-		w.c.wakeThief(v)
-	}
 	return got
 }
 
@@ -391,6 +388,9 @@ func (w *worker) stealFrom(v *worker) bool {
 // looks again; one that sees none waits for a wake.
 func (w *worker) park() (leave bool) {
 	c := w.c
+	if c.atPark != nil {
+		c.atPark(w)
+	}
 	if u := c.urgent; u != nil && u.ready.Load() > 0 {
 		w.unpark()
 		return false

@@ -404,6 +404,42 @@ func TestPending(t *testing.T) {
 		p.Close()
 	})
 
+	bubble("work that comes while a worker parks is seen", t, func(t *testing.T) {
+		// The hook plays a submitter whose look at the idle workers came just
+		// before this one announced itself: it publishes and wakes nobody.
+		for name, publish := range map[string]func(p *Pool, victim *worker, j *Job){
+			"priority": func(p *Pool, _ *worker, j *Job) { must(t, p.u.submit(j, 1)) },
+			"behind a busy worker": func(_ *Pool, v *worker, j *Job) {
+				v.mu.Lock()
+				defer v.mu.Unlock()
+				j.enqueued()
+				v.accepted++
+				v.q.pushBack(j)
+				v.load.Store(1)
+			},
+		} {
+			p := NewPool("p", 2)
+			bs := occupy(t, p, 2)
+			var r record
+			hooked := false
+			p.c.atPark = func(w *worker) { // only one worker gets here before the end
+				if !hooked {
+					hooked = true
+					publish(p, bs[1].job.Context().w, r.job(1))
+				}
+			}
+			close(bs[0].release)
+			sleep(10 * backoffMax)
+			synctest.Wait()
+			if !hooked || len(r.list()) != 1 {
+				t.Errorf("%s: the job still waits", name)
+			}
+			close(bs[1].release)
+			synctest.Wait()
+			p.Close()
+		}
+	})
+
 	bubble("without stealing a job waits for its worker", t, func(t *testing.T) {
 		b := NewBlocking("b", 1, false)
 		bs := occupy(t, b, 1)
