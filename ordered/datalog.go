@@ -101,6 +101,9 @@ type DataLog struct {
 	synced        Pos
 	syncedStream  int64
 
+	nSyncs int64 // guarded by mu
+	nWaits int64 // guarded by mu; times that Append had to wait
+
 	phase   int             // guarded by mu; index of the counter for new copies
 	copying [2]atomic.Int64 // appends that copy into chunks, by phase
 	settled chan struct{}   // capacity 1: a counter fell to 0
@@ -228,6 +231,25 @@ func (d *DataLog) Durable() Pos {
 	return d.durable
 }
 
+// DataLogStats is a snapshot of counters.
+type DataLogStats struct {
+	Appended  int64 // bytes of records in this session
+	Undurable int64 // bytes not yet synced, be they redone or not
+	Memory    int64 // bytes of the tail's buffers
+	Syncs     int64 // syncs of Appended so far
+	Waits     int64 // times that an append waited for memory, syncs or a segment
+}
+
+// Stats returns the counters.
+func (d *DataLog) Stats() DataLogStats {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return DataLogStats{
+		Appended: d.tailStream, Undurable: d.tailStream - d.syncedStream,
+		Memory: int64(d.buffers) * chunkSize, Syncs: d.nSyncs, Waits: d.nWaits,
+	}
+}
+
 // fail makes err final and returns what callers see from now on.
 func (d *DataLog) fail(err error) error {
 	d.mu.Lock()
@@ -337,7 +359,9 @@ func (d *DataLog) trim() error {
 			return fmt.Errorf("ordered: trim segment %d: %w", active.num, err)
 		}
 	}
-	if next != nil {
+	// The unused segment may go only if the one before it stays: its number
+	// must not come back (I1).
+	if next != nil && active != nil && active.num+1 == next.num {
 		if err := d.o.Disk.Remove(next.name); err != nil {
 			return fmt.Errorf("ordered: remove unused segment %d: %w", next.num, err)
 		}

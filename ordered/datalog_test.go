@@ -125,6 +125,78 @@ func TestDataLogReadsBack(t *testing.T) {
 	}
 }
 
+// Goal: the same on a real file system, where the lane and the page cache are.
+func TestOnRealDisk(t *testing.T) {
+	rt := lanes.NewRuntime(lanes.Config{})
+	defer rt.Close()
+	disk, err := uring.Open(t.TempDir(), uring.Options{Lanes: rt})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer disk.Close()
+	o := ordered.DataLogOptions{Disk: disk, SegmentSize: 1 << 20, MaxTail: 3 << 20, Lane: rt.File}
+	l := createLog(t, ordered.LogOptions{Disk: disk, Name: "1.log", Number: 1, Preallocate: 1 << 20})
+	rng := rand.New(rand.NewPCG(1, 9))
+	var all []written
+	for range 2 {
+		d := openDataLog(t, o)
+		if err := d.Seal(); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 100 {
+			all = append(all, mustAppend(t, d, randomBytes(rng, 1+rng.IntN(128<<10))))
+			end := appendAll(t, l, numbered(i))[0]
+			if i%10 == 0 {
+				if _, err := d.Sync(); err != nil {
+					t.Fatal(err)
+				}
+				if err := l.Sync(end); err != nil {
+					t.Fatal(err)
+				}
+			}
+			checkRead(t, d, all[rng.IntN(len(all))])
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got, res, err := readLog(disk, "1.log", 1, ordered.Default); err != nil || len(got) != 200 || res.Tail != ordered.Clean {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	o.ReadOnly = true
+	d := openDataLog(t, o)
+	defer d.Close()
+	for _, w := range all {
+		checkRead(t, d, w)
+	}
+}
+
+// Goal: a segment that is sealed early, removed, and followed by an unused one
+// does not give its number back.
+func TestNumbersAreNotReused(t *testing.T) {
+	o := ordered.DataLogOptions{Disk: simdisk.New(1), SegmentSize: 1 << 20}
+	d := openDataLog(t, o)
+	var last written
+	for i := 0; i < 9; i++ { // past three quarters: the next segment is made
+		last = mustAppend(t, d, make([]byte, 100<<10))
+	}
+	if err := d.Seal(); err != nil {
+		t.Fatal(err)
+	}
+	d.Remove(last.e.Seg) // refused if the next segment is not there yet
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d = openDataLog(t, o)
+	defer d.Close()
+	if w := mustAppend(t, d, []byte("x")); w.e.Seg <= last.e.Seg {
+		t.Fatalf("segment %d after %d", w.e.Seg, last.e.Seg)
+	}
+}
+
 func TestAppendRefuses(t *testing.T) {
 	d := openDataLog(t, ordered.DataLogOptions{Disk: simdisk.New(1)})
 	defer d.Close()

@@ -177,6 +177,7 @@ func (d *DataLog) leadSync() (done int64, final bool, err error) {
 	for _, t := range targets {
 		t.s.synced = t.upto
 	}
+	d.nSyncs++
 	d.synced, d.syncedStream = tail, stream
 	if stream > d.durableStream || tail > d.durable {
 		d.durable, d.durableStream = tail, stream

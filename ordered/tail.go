@@ -150,6 +150,7 @@ func (d *DataLog) admitLocked(need int, nowait bool) error {
 		if nowait {
 			return uring.ErrWouldBlock
 		}
+		d.nWaits++
 		d.room.Wait()
 	}
 }
