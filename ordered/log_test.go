@@ -557,6 +557,42 @@ func TestLogConcurrency(t *testing.T) {
 	}
 }
 
+// Goal: reading a log while it is written never sees damage.
+// Method: the reader's search behind the end that it saw starts at that end;
+// the log grows just before.
+func TestReadWhileWritten(t *testing.T) {
+	disk := simdisk.New(1)
+	l := createLog(t, ordered.LogOptions{Disk: disk, Name: "1.log", Number: 1, Preallocate: 8 << 20, FlushDelay: time.Hour})
+	defer l.Close()
+	n, grown := 0, 0
+	more := func() {
+		for range 3 {
+			n++
+			if err := l.Sync(appendAll(t, l, make([]byte, 30000))[0]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	more()
+	disk.OnOp(func(op simdisk.Op) error {
+		if op.Kind == simdisk.OpRead && op.Off == l.Size() {
+			grown++
+			more()
+		}
+		return nil
+	})
+	for range 20 {
+		before := n
+		_, res, err := readLog(disk, "1.log", 1, ordered.Default)
+		if err != nil || res.Records != before {
+			t.Fatalf("%+v with %d records, %v", res, before, err)
+		}
+	}
+	if grown != 20 {
+		t.Fatalf("grown %d times", grown)
+	}
+}
+
 // Goal: steady appending does not allocate.
 func TestAppendDoesNotAllocate(t *testing.T) {
 	l := createLog(t, ordered.LogOptions{Disk: simdisk.New(1), Name: "1.log", Number: 1, Preallocate: 64 << 20, FlushDelay: time.Hour})

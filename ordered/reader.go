@@ -58,6 +58,8 @@ type ReadResult struct {
 //     durable. The Strict profile has no marks: the start of another
 //     record behind the bad spot counts as damage, for losing acknowledged
 //     records in silence is worse than refusing.
+//   - Concurrency: a log that is being written may be read; some end of it that
+//     was true meanwhile is found.
 //   - Errors: one that wraps ErrCorrupt when the tail is Damaged, with the
 //     result filled in; what the disk returned on a failed read.
 func ReadLog(disk uring.Disk, name string, number uint64, p Profile, fn func(rec []byte, off int64) error) (ReadResult, error) {
@@ -145,20 +147,20 @@ func (r *logReader) read(fn func(rec []byte, off int64) error) (res ReadResult, 
 			return res, nil
 		}
 		frag, state := parseFragment(b, r.profile, r.number)
-		if state == fragmentValid {
-			// Only a first fragment may start a record and only others may
-			// continue it.
-			inside := frag.typ == typeMiddle || frag.typ == typeLast
-			if frag.typ != typeMark && inside != (start >= 0) {
-				state = fragmentBad
-			}
-		}
-		if state != fragmentValid {
+		// Only a first fragment may start a record and only others may
+		// continue it.
+		inside := frag.typ == typeMiddle || frag.typ == typeLast
+		misplaced := state == fragmentValid && frag.typ != typeMark && inside != (start >= 0)
+		if state != fragmentValid || misplaced {
 			res.Tail = Torn
-			if start < 0 && state != fragmentBad {
+			if start < 0 && (state == fragmentZero || state == fragmentStale) {
 				res.Tail = Clean
 			}
-			return r.judge(res, pos, b)
+			res, err := r.judge(res, pos, b)
+			if err == nil && res.Tail == Damaged && !misplaced {
+				err = r.lookAgain(&res)
+			}
+			return res, err
 		}
 		next := pos + h + int64(len(frag.data))
 		switch frag.typ {
@@ -207,6 +209,20 @@ func (r *logReader) judge(res ReadResult, pos int64, b []byte) (ReadResult, erro
 		res.Tail, res.DamagedAt = Damaged, pos
 	}
 	return res, err
+}
+
+// lookAgain takes damage back if the fragment is good by now: the log is being
+// written, and the end that we saw is past.
+func (r *logReader) lookAgain(res *ReadResult) error {
+	r.buf = nil
+	b, err := r.rest(res.DamagedAt)
+	if err != nil {
+		return err
+	}
+	if _, state := parseFragment(b, r.profile, r.number); state == fragmentValid {
+		res.Tail, res.DamagedAt = Torn, 0
+	}
+	return nil
 }
 
 // highestMark finds the marks of this log behind pos, at any alignment: what

@@ -15,6 +15,9 @@ const (
 	defaultFlushDelay = 10 * time.Millisecond
 	// flushBytes buffered bytes are handed to the kernel without waiting.
 	flushBytes = 256 << 10
+	// logSlack covers what a mark in front of a record adds to its framing, and
+	// the zeros behind it.
+	logSlack = 4 * maxLogHeader
 	// minPreallocate is the least room to start or extend a log with.
 	minPreallocate = 128 << 10
 )
@@ -27,8 +30,8 @@ type LogOptions struct {
 	// Its low 32 bits count. Unused in the Strict profile.
 	Number  uint64
 	Profile Profile
-	// Preallocate reserves that many bytes, and as many again whenever the log
-	// comes near to their end; 0 lets the file grow with every write.
+	// Preallocate reserves that many bytes, and a quarter more whenever the log
+	// comes near to the end; 0 lets the file grow with every write.
 	Preallocate int64
 	// Recycle names an old log file to be renamed to Name and overwritten,
 	// which saves the file system's journal at each sync. Its content must be
@@ -173,7 +176,7 @@ func (l *Log) Append(rec []byte) (end int64, err error) {
 		if l.room == 0 {
 			break
 		}
-		need := l.size + markLen + framedLen(l.o.Profile, l.size, int64(len(rec))) + 2*maxLogHeader
+		need := l.size + markLen + framedLen(l.o.Profile, l.size, int64(len(rec))) + logSlack
 		if need <= l.room {
 			break
 		}
@@ -235,7 +238,7 @@ func (l *Log) extend(need int64) error {
 	if need <= room {
 		return nil
 	}
-	step := max(l.o.Preallocate, minPreallocate)
+	step := max(l.o.Preallocate/4, minPreallocate)
 	got, err := reserve(l.f, room, max(need, room+step), l.o.Profile)
 	if err != nil {
 		err = fmt.Errorf("ordered: extend log %s: %w", l.o.Name, err)
@@ -389,13 +392,13 @@ func (l *Log) stayAwake() bool {
 	return l.armed
 }
 
-// extendAhead reserves more when less than an eighth is left. Failures are
+// extendAhead reserves more when less than a sixteenth is left. Failures are
 // left to Append, which meets them again if it comes to that.
 func (l *Log) extendAhead() {
 	l.mu.Lock()
 	room, size := l.room, l.size
 	l.mu.Unlock()
-	if room > 0 && room-size < l.o.Preallocate/8 {
+	if room > 0 && room-size < l.o.Preallocate/16 {
 		l.extend(room + 1)
 	}
 }
