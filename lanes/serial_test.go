@@ -75,6 +75,24 @@ func TestSerial(t *testing.T) {
 		}
 	})
 
+	bubble("a handed lane is the worker's", t, func(t *testing.T) {
+		s := NewSerial("s")
+		b := newBlocker(nil)
+		go s.Do(&b.job)
+		<-b.started
+		for range drainLimit {
+			must(t, s.Submit(&Job{Run: func(*Job) {}}))
+		}
+		onWorker := newBlocker(nil)
+		must(t, s.Submit(&onWorker.job))
+		close(b.release)
+		<-onWorker.started
+		done := closing(s)
+		wantClosed(t, "Submit from outside", s.Submit(&Job{Run: func(*Job) { t.Error("ran") }}))
+		close(onWorker.release)
+		<-done
+	})
+
 	bubble("a TryDo caller runs nobody else's job", t, func(t *testing.T) {
 		s := NewSerial("s")
 		b := newBlocker(nil)
