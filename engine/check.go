@@ -96,6 +96,9 @@ func (db *DB) checkFilesOf(v *version, fn func(problem error)) error {
 	for _, r := range db.retired {
 		needed[r.num] = true
 	}
+	for _, n := range db.limbo {
+		needed[n] = true
+	}
 	for _, w := range db.deadWals {
 		needed[w.num] = true
 	}
@@ -120,7 +123,7 @@ func (db *DB) checkFilesOf(v *version, fn func(problem error)) error {
 	}
 	db.mu.Unlock()
 
-	names, err := db.disk.List(listDir(db.dir))
+	names, err := db.disk.List(dirName(db.dir))
 	if err != nil {
 		return fmt.Errorf("engine: check %s: %w", db.dir, err)
 	}

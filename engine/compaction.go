@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"fmt"
+	"runtime"
 )
 
 // compactOnce does one compaction if one is due. Background only.
@@ -67,6 +68,16 @@ func (db *DB) compact(v *version, c *compaction) error {
 	})
 }
 
+// inputError is a failed read of an input of a compaction. It is that read's
+// alone: nothing has been lost that was there before.
+type inputError struct {
+	level int
+	err   error
+}
+
+func (e *inputError) Error() string { return fmt.Sprintf("compact level %d: %v", e.level, e.err) }
+func (e *inputError) Unwrap() error { return e.err }
+
 // checkEvery is how many entries a compaction merges between two looks at
 // whether it should stop or a flush is due.
 const checkEvery = 256
@@ -93,6 +104,7 @@ func (db *DB) mergeTables(v *version, c *compaction) (files []*fileMeta, read in
 	n := 0
 	for ok := it.First(); ok; ok = it.Next() {
 		if n++; n%checkEvery == 0 {
+			runtime.Gosched() // readers and writers first
 			if db.isClosing() {
 				out.abandon()
 				return nil, 0, errClosing
@@ -123,7 +135,7 @@ func (db *DB) mergeTables(v *version, c *compaction) (files []*fileMeta, read in
 	}
 	if err := it.Err(); err != nil {
 		out.abandon()
-		return nil, 0, fmt.Errorf("compact level %d: %w", c.level, err)
+		return nil, 0, &inputError{c.level, err}
 	}
 	if files, err = out.finish(); err != nil {
 		out.abandon()

@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"sort"
+	"time"
 )
 
 // maxLevelBytes is the size that level (1 or deeper) should not exceed.
@@ -33,7 +34,12 @@ func (db *DB) worstLevel(v *version) (level int, score float64) {
 	return level, score
 }
 
+// scoreDue says whether the levels call for a compaction now. A pause after a
+// failed read ends when level 0 is full.
 func (db *DB) scoreDue(v *version) bool {
+	if len(v.levels[0]) < l0Stop && time.Now().UnixNano() < db.compactAfter.Load() {
+		return false
+	}
 	_, s := db.worstLevel(v)
 	return s >= 1
 }
@@ -60,10 +66,10 @@ type compaction struct {
 // pickCompaction chooses by score, and within the level by where the last
 // compaction of the level ended; nil if nothing is due.
 func (db *DB) pickCompaction(v *version) *compaction {
-	level, score := db.worstLevel(v)
-	if score < 1 {
+	if !db.scoreDue(v) {
 		return nil
 	}
+	level, _ := db.worstLevel(v)
 	files := v.levels[level]
 	var first *fileMeta
 	if level == 0 {

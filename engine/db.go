@@ -60,6 +60,10 @@ type DB struct {
 	failed  atomic.Pointer[error] // sticky; what writes return from then on
 	low     atomic.Bool           // the ballast is missing
 
+	// compactAfter is when compactions go on after one couldn't read its
+	// input, in ns since 1970. Stored by the background.
+	compactAfter atomic.Int64
+
 	// Owned by the write lane.
 	w struct {
 		mem     *memTable
@@ -83,6 +87,7 @@ type DB struct {
 	snapshots []SeqNum         // guarded by mu; ascending
 	manual    []*manualRequest // guarded by mu
 	retired   []retiredTable   // guarded by mu
+	limbo     []FileNum        // guarded by mu; tables that the manifest may name, but no version
 	live      map[FileNum]bool // guarded by mu; tables that some version names
 	idle      bool             // guarded by mu; the background found nothing to do
 	stats     Stats            // guarded by mu; the counters of it
@@ -227,7 +232,7 @@ func (db *DB) fail(err error) {
 	if !db.failed.CompareAndSwap(nil, &e) {
 		return
 	}
-	db.opts.Logf("engine: %v", e)
+	db.opts.Logf("%v", e)
 	db.mu.Lock()
 	db.broadcastLocked()
 	db.mu.Unlock()
@@ -309,8 +314,12 @@ func (db *DB) heldByReader(num FileNum) bool {
 // retryDelay is how long background work waits after it ran out of space.
 const retryDelay = time.Second
 
-// graceDelay is how long the background waits for readers before it looks again
-// whether retired tables are free.
+// inputRetryDelay is how long compactions pause after one couldn't read its
+// input.
+const inputRetryDelay = time.Minute
+
+// graceDelay is how long the background waits before it looks again whether
+// readers have left retired tables, or others the lane.
 const graceDelay = 10 * time.Millisecond
 
 // background flushes, compacts and deletes until the store closes. It is the
@@ -352,6 +361,8 @@ func (db *DB) work() time.Duration {
 		switch {
 		case errors.Is(err, errClosing):
 			return 0
+		case errors.Is(err, errLaneBusy):
+			return graceDelay
 		case err != nil:
 			return retryDelay
 		case again:
@@ -368,11 +379,15 @@ func (db *DB) work() time.Duration {
 	}
 }
 
-// errClosing ends background work because the store closes.
-var errClosing = errors.New("engine: closing")
+var (
+	// errClosing ends background work because the store closes.
+	errClosing = errors.New("engine: closing")
+	// errLaneBusy puts a compaction off until the Compaction lane is free.
+	errLaneBusy = errors.New("engine: compaction lane busy")
+)
 
 // step does one flush or compaction inside the Compaction lane. An error other
-// than errClosing means: try again later.
+// than errClosing and errLaneBusy means: try again later.
 func (db *DB) step() (again bool, err error) {
 	if db.failure() != nil {
 		return false, nil
@@ -380,10 +395,14 @@ func (db *DB) step() (again bool, err error) {
 	if !db.flushPending() && !db.compactionPending() {
 		return false, nil
 	}
-	if err := db.lanes.Compaction.Enter(); err != nil {
-		return false, errClosing
+	// Who holds the lane may itself be waiting for room in the memtable: what
+	// writers wait for goes on without the lane if it isn't free.
+	urgent := db.flushPending() || len(db.view.Load().ver.levels[0]) >= l0Slowdown
+	if entered := db.lanes.Compaction.TryEnter(); entered {
+		defer db.lanes.Compaction.Leave()
+	} else if !urgent {
+		return false, errLaneBusy // not waited for: a flush may become due
 	}
-	defer db.lanes.Compaction.Leave()
 	if db.isClosing() {
 		return false, errClosing
 	}
@@ -412,6 +431,16 @@ func (db *DB) step() (again bool, err error) {
 func (db *DB) bookStep(err error) error {
 	if errors.Is(err, errClosing) {
 		return err
+	}
+	if in := (*inputError)(nil); errors.As(err, &in) && len(db.view.Load().ver.levels[0]) < l0Stop {
+		// Goes on without compactions for a while. Once level 0 is full this
+		// can't be any more, and the failure is final.
+		db.opts.Logf("engine: %v", err)
+		db.compactAfter.Store(time.Now().Add(inputRetryDelay).UnixNano())
+		db.mu.Lock()
+		db.stats.CompactionReadErrors++
+		db.mu.Unlock()
+		return nil
 	}
 	if err != nil && !errors.Is(err, ErrNoSpace) {
 		db.fail(err)

@@ -121,3 +121,47 @@ func TestFaultAtEveryOperation(t *testing.T) {
 		}
 	}
 }
+
+// TestCompactionReadErrorIsNotFinal: a table that can't be read stops neither
+// writes nor reads of the others; when level 0 is full it has to.
+func TestCompactionReadErrorIsNotFinal(t *testing.T) {
+	d := simdisk.New(30)
+	o := simOptions(t, d)
+	db := mustOpen(t, o)
+	for i := range 2 {
+		put(t, db, "key0", "value")
+		put(t, db, fmt.Sprint("key", 1+i), "value")
+		if err := db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bad := db.view.Load().ver.levels[0][0]
+	if err := d.Corrupt(tableFileName("db", bad.num), 3, 0x40); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	n := 0
+	for ; n < 100 && err == nil; n++ {
+		if err = db.Apply(putBatch("key1", fmt.Sprint(n)), Block); err == nil {
+			wantGet(t, db, "key1", fmt.Sprint(n))
+			err = db.Flush()
+		}
+	}
+	if n < l0Stop-3 || !errors.Is(err, ErrReadOnly) || !errors.Is(err, ErrCorrupt) {
+		t.Fatalf("after %d flushes: %v", n, err)
+	}
+	if db.Stats().CompactionReadErrors != 1 {
+		t.Fatalf("%+v", db.Stats())
+	}
+	if _, err := db.Get(nil, []byte("key0"), Block); !errors.Is(err, ErrCorrupt) {
+		t.Fatalf("got %v", err)
+	}
+	if _, err := db.Get(nil, []byte("key1"), Block); err != nil {
+		t.Fatal(err)
+	}
+	problems := 0
+	if err := db.Check(func(error) { problems++ }); err != nil || problems == 0 {
+		t.Fatalf("%d problems, %v", problems, err)
+	}
+	db.Close()
+}

@@ -25,6 +25,15 @@ func tableFileName(dir string, n FileNum) string { return path.Join(dir, fmt.Spr
 func manifestFileName(dir string, n FileNum) string {
 	return path.Join(dir, fmt.Sprintf("MANIFEST-%06d", n))
 }
+
+// dirName is the name by which the disk knows dir.
+func dirName(dir string) string {
+	if dir == "" {
+		return "."
+	}
+	return dir
+}
+
 func currentFileName(dir string) string { return path.Join(dir, "CURRENT") }
 func lockFileName(dir string) string    { return path.Join(dir, "LOCK") }
 func tempFileName(dir string, n FileNum) string {

@@ -144,7 +144,7 @@ func (o *tableOutput) finish() ([]*fileMeta, error) {
 	if len(o.files) == 0 {
 		return nil, nil
 	}
-	if err := o.db.disk.SyncDir(o.db.dir); err != nil {
+	if err := o.db.disk.SyncDir(dirName(o.db.dir)); err != nil {
 		return nil, fmt.Errorf("engine: sync directory: %w", err)
 	}
 	return o.files, nil
@@ -239,7 +239,8 @@ func (db *DB) install(edit *versionEdit, change func(v *view)) error {
 	}
 	next := FileNum(db.nextFile.Load())
 	edit.nextFile = &next
-	if db.manifest.log == nil || db.manifest.log.Size() > maxManifestSize {
+	fresh := db.manifest.log == nil || db.manifest.log.Size() > maxManifestSize
+	if fresh {
 		err = db.startManifest(v, edit)
 	} else {
 		err = db.manifest.append(edit)
@@ -249,9 +250,26 @@ func (db *DB) install(edit *versionEdit, change func(v *view)) error {
 		if !errors.Is(err, ErrNoSpace) {
 			return err
 		}
-		// The next edit goes to a new manifest, once there is room.
+		// The next edit goes to a new manifest, once there is room. Until
+		// then the old one may name what this edit adds.
 		db.manifest.close()
+		db.mu.Lock()
+		for _, a := range edit.added {
+			if !db.live[a.meta.num] {
+				db.limbo = append(db.limbo, a.meta.num)
+			}
+		}
+		db.mu.Unlock()
 		return err
+	}
+	if fresh {
+		db.mu.Lock()
+		limbo := db.limbo
+		db.limbo = nil
+		db.mu.Unlock()
+		for _, num := range limbo {
+			db.remove(tableFileName(db.dir, num))
+		}
 	}
 	if edit.logNumber != nil {
 		db.logNumber = *edit.logNumber

@@ -93,7 +93,7 @@ func (m *manifest) close() error {
 // setCurrent makes CURRENT name manifest num.
 func setCurrent(disk uring.Disk, dir string, num FileNum) error {
 	// The manifest's own entry must be durable before CURRENT names it.
-	if err := disk.SyncDir(dir); err != nil {
+	if err := disk.SyncDir(dirName(dir)); err != nil {
 		return err
 	}
 	tmp := tempFileName(dir, num)
@@ -112,7 +112,7 @@ func setCurrent(disk uring.Disk, dir string, num FileNum) error {
 		err = disk.Rename(tmp, currentFileName(dir))
 	}
 	if err == nil {
-		err = disk.SyncDir(dir)
+		err = disk.SyncDir(dirName(dir))
 	}
 	return err
 }

@@ -233,3 +233,22 @@ func TestNoWaitWhileFlushIsStuck(t *testing.T) {
 	d.OnOp(nil)
 	mustClose(t, db)
 }
+
+// TestFlushWhileTheLaneIsTaken: whoever holds the Compaction lane may write
+// more than the memtable takes.
+func TestFlushWhileTheLaneIsTaken(t *testing.T) {
+	o := simOptions(t, simdisk.New(31))
+	db := mustOpen(t, o)
+	if err := testLanes.Compaction.Enter(); err != nil {
+		t.Fatal(err)
+	}
+	value := string(bytes.Repeat([]byte("v"), 500))
+	for i := range 20 * minMemTableSize / 500 {
+		put(t, db, fmt.Sprint(i), value)
+	}
+	testLanes.Compaction.Leave()
+	if db.Stats().Flushes < l0Stop {
+		t.Fatalf("%+v", db.Stats())
+	}
+	mustClose(t, db)
+}

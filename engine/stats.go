@@ -20,11 +20,13 @@ type Stats struct {
 	Moves            int64 // tables moved down as they are
 	CompactedRead    int64 // bytes
 	CompactedWritten int64 // bytes
-	Slowdowns        int64 // writes delayed for level 0
-	Stalls           int64 // writes that waited for room
-	StallTime        time.Duration
-	NoSpace          bool // the last flush or preparation failed for want of space
-	Low              bool // see DB.Low
+	// CompactionReadErrors counts compactions that couldn't read their input.
+	CompactionReadErrors int64
+	Slowdowns            int64 // writes delayed for level 0
+	Stalls               int64 // writes that waited for room
+	StallTime            time.Duration
+	NoSpace              bool // the last flush or preparation failed for want of space
+	Low                  bool // see DB.Low
 
 	OpenTables int
 	Snapshots  int
