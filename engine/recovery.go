@@ -19,17 +19,28 @@ import (
 // R3: an error of the disk, or damage to what was durable, refuses the open;
 // nothing on the disk has changed then that matters to a later open.
 func Open(o Options) (*DB, error) {
-	o = o.withDefaults()
-	db := &DB{
-		opts: o, disk: o.Disk, dir: o.Dir, lanes: o.Lanes, live: map[FileNum]bool{},
-		bgWake: make(chan struct{}, 1), prepWake: make(chan struct{}, 1), closing: make(chan struct{}),
+	db, err := newDB(o)
+	if err != nil {
+		return nil, err
 	}
-	db.topts = tableOptions{Profile: o.Profile, BlockSize: o.BlockSize, Codec: o.Codec, DBRead: o.Lanes.DBRead}
-	db.blocks = newBlockCache(o.BlockCache)
-	db.tables = newTableCache(o.Disk, o.Dir, o.MaxOpenTables, db.blocks, db.topts)
-	db.manifest = manifest{disk: o.Disk, dir: o.Dir, opts: ordered.LogOptions{
-		Disk: o.Disk, Profile: o.Profile, Preallocate: manifestReserve,
-	}}
+	if err := db.recover(); err != nil {
+		db.abandon()
+		return nil, err
+	}
+	if err := db.layBallast(); err != nil {
+		db.opts.Logf("%v", err)
+	}
+	if !o.ReadOnly {
+		db.bgDone.Add(2)
+		go db.background()
+		go db.prepare()
+	}
+	return db, nil
+}
+
+// newDB locks the store and readies what recovery needs.
+func newDB(o Options) (*DB, error) {
+	o = o.withDefaults()
 	if o.CreateIfMissing && !o.ReadOnly && o.Dir != "" {
 		if err := o.Disk.MkdirAll(o.Dir); err != nil {
 			return nil, fmt.Errorf("engine: open %s: %w", o.Dir, err)
@@ -42,33 +53,28 @@ func Open(o Options) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("engine: open %s: %w", o.Dir, err)
 	}
-	db.lock = lock
+	db := &DB{
+		opts: o, disk: o.Disk, dir: o.Dir, lanes: o.Lanes, lock: lock, live: map[FileNum]bool{},
+		bgWake: make(chan struct{}, 1), prepWake: make(chan struct{}, 1), closing: make(chan struct{}),
+	}
+	db.topts = tableOptions{Profile: o.Profile, BlockSize: o.BlockSize, Codec: o.Codec, DBRead: o.Lanes.DBRead}
+	db.blocks = newBlockCache(o.BlockCache)
+	db.tables = newTableCache(o.Disk, o.Dir, o.MaxOpenTables, db.blocks, db.topts)
+	db.manifest = manifest{disk: o.Disk, dir: o.Dir, opts: ordered.LogOptions{
+		Disk: o.Disk, Profile: o.Profile, Preallocate: manifestReserve,
+	}}
 	db.low.Store(!o.ReadOnly) // until the ballast was seen
-	err = db.recover()
-	if err == nil {
-		if err := db.layBallast(); err != nil {
-			o.Logf("%v", err)
-		}
-	}
-	if err != nil {
-		for _, w := range db.wals {
-			w.log.Close() // empty
-		}
-		db.manifest.close()
-		db.tables.close()
-		lock.Close()
-		return nil, err
-	}
-	db.bgDone.Add(1)
-	if o.ReadOnly {
-		// Iterators may retire nothing, there is nobody to wake.
-		db.bgDone.Done()
-		return db, nil
-	}
-	db.bgDone.Add(1)
-	go db.background()
-	go db.prepare()
 	return db, nil
+}
+
+// abandon lets go of everything after a recovery that failed.
+func (db *DB) abandon() {
+	for _, w := range db.wals {
+		w.log.Close() // empty
+	}
+	db.manifest.close()
+	db.tables.close()
+	db.lock.Close()
 }
 
 // manifestReserve is reserved for a manifest, so that a full disk doesn't stop
@@ -127,6 +133,14 @@ func (db *DB) recover() error {
 	}
 	if db.opts.ReadOnly {
 		return r.finishReadOnly()
+	}
+	err := r.afterReplay()
+	if err == nil {
+		err = r.spill()
+	}
+	if err != nil {
+		r.removeTables()
+		return err
 	}
 	return r.finish()
 }
@@ -424,17 +438,10 @@ func (r *recovery) afterReplay() error {
 	return nil
 }
 
-// finish makes the outcome of the replay durable and removes what it replaces.
+// finish installs r.tables, makes the outcome durable and removes what it
+// replaces.
 func (r *recovery) finish() error {
 	db := r.db
-	if err := r.afterReplay(); err != nil {
-		r.removeTables()
-		return err
-	}
-	if err := r.spill(); err != nil {
-		r.removeTables()
-		return err
-	}
 	if len(r.tables) > 0 {
 		if err := db.beforeInstall(); err != nil {
 			r.removeTables()
