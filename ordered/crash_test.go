@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"prismfs/ordered"
 	"prismfs/uring/simdisk"
@@ -506,6 +507,97 @@ func TestRedo(t *testing.T) {
 			verify()
 			d.Close()
 		}
+	}
+}
+
+// Goal: a redo needs nothing but what the creation of its segment made durable.
+func TestRedoOfFirstRecord(t *testing.T) {
+	for _, flushed := range []bool{false, true} {
+		disk := simdisk.New(1)
+		d := openDataLog(t, ordered.DataLogOptions{Disk: disk, FlushDelay: time.Hour})
+		w := mustAppend(t, d, []byte("prism"))
+		if flushed {
+			if err := d.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		redo, upto, ok := d.Undurable(1000)
+		if !ok || upto != w.pos || len(redo) != 1 {
+			t.Fatalf("%d pieces up to %v, %v", len(redo), upto, ok)
+		}
+		if _, _, ok := d.Undurable(10); ok {
+			t.Fatal("more than asked for")
+		}
+		disk = disk.Crash(nil, simdisk.LoseAll)
+		d.Close()
+		d = openDataLog(t, ordered.DataLogOptions{Disk: disk})
+		if err := d.Verify(&w.e); !errors.Is(err, ordered.ErrCorrupt) {
+			t.Fatal(err)
+		}
+		if err := d.ApplyRedo(redo); err != nil {
+			t.Fatal(err)
+		}
+		checkRead(t, d, w)
+		d.Close()
+	}
+}
+
+// Goal: what a replay accepts from the page cache of a killed daemon survives
+// the next power cut.
+func TestSealSyncsWhatWasOnlyHandedOver(t *testing.T) {
+	disk := simdisk.New(1)
+	killed := openDataLog(t, ordered.DataLogOptions{Disk: disk, SegmentSize: 1 << 20})
+	defer killed.Close()
+	var all []written
+	for range 30 {
+		all = append(all, mustAppend(t, killed, make([]byte, 100<<10)))
+	}
+	if err := killed.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	d := openDataLog(t, ordered.DataLogOptions{Disk: disk})
+	for _, w := range all {
+		checkRead(t, d, w)
+	}
+	if err := d.Seal(); err != nil {
+		t.Fatal(err)
+	}
+	after := disk.Crash(nil, simdisk.LoseAll)
+	d.Close()
+	d = openDataLog(t, ordered.DataLogOptions{Disk: after, ReadOnly: true})
+	defer d.Close()
+	for _, w := range all {
+		checkRead(t, d, w)
+	}
+}
+
+// Goal: a sync covers what it wrote and nothing that came meanwhile, be it in
+// the same segment; the next one covers that.
+func TestAppendsDuringSync(t *testing.T) {
+	disk := simdisk.New(1)
+	d := openDataLog(t, ordered.DataLogOptions{Disk: disk, SegmentSize: 1 << 20, FlushDelay: time.Hour})
+	all := []written{mustAppend(t, d, make([]byte, 100))}
+	disk.OnOp(func(op simdisk.Op) error {
+		if op.Kind == simdisk.OpWrite && op.Off > 0 {
+			disk.OnOp(nil)
+			for all[len(all)-1].e.Seg == all[0].e.Seg {
+				all = append(all, mustAppend(t, d, make([]byte, 100<<10)))
+			}
+		}
+		return nil
+	})
+	if upto, err := d.Sync(); err != nil || upto != all[0].pos {
+		t.Fatalf("synced to %v, want %v: %v", upto, all[0].pos, err)
+	}
+	if upto, err := d.Sync(); err != nil || upto != all[len(all)-1].pos {
+		t.Fatalf("synced to %v: %v", upto, err)
+	}
+	after := disk.Crash(nil, simdisk.LoseAll)
+	d.Close()
+	d = openDataLog(t, ordered.DataLogOptions{Disk: after, ReadOnly: true})
+	defer d.Close()
+	for _, w := range all {
+		checkRead(t, d, w)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -186,7 +187,19 @@ func TestNumbersAreNotReused(t *testing.T) {
 	if err := d.Seal(); err != nil {
 		t.Fatal(err)
 	}
-	d.Remove(last.e.Seg) // refused if the next segment is not there yet
+	for len(d.Segments()) < 2 {
+		runtime.Gosched()
+	}
+	for {
+		err := d.Remove(last.e.Seg)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, ordered.ErrInUse) { // until the next segment is ready
+			t.Fatal(err)
+		}
+		runtime.Gosched()
+	}
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +311,7 @@ func TestVerifyBlocks(t *testing.T) {
 // Goal: with nowait nothing waits and nothing has an effect.
 func TestAppendNoWait(t *testing.T) {
 	disk := simdisk.New(1)
-	d := openDataLog(t, ordered.DataLogOptions{Disk: disk, SegmentSize: 8 << 20, MaxTail: 3 << 20, MaxUndurable: 64 << 20, FlushDelay: time.Hour})
+	d := openDataLog(t, ordered.DataLogOptions{Disk: disk, MaxTail: 3 << 20, FlushDelay: time.Hour})
 	defer d.Close()
 	b := make([]byte, 100<<10)
 	// The first needs a segment.

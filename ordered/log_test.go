@@ -272,8 +272,8 @@ func TestRecycledLog(t *testing.T) {
 		o.Recycle = o.Name
 		number++
 		o.Name, o.Number = fmt.Sprintf("%d.log", number), number
-		if got, _, err := readLog(disk, o.Recycle, number, ordered.Default); err != nil || len(got) != 0 {
-			t.Fatalf("log %d: %d records before it was written: %v", number, len(got), err)
+		if got, res, err := readLog(disk, o.Recycle, number, ordered.Default); err != nil || len(got) != 0 || res.Tail != ordered.Clean {
+			t.Fatalf("log %d: %d records before it was written: %+v, %v", number, len(got), res, err)
 		}
 	}
 	if names, _ := disk.List(""); len(names) != 1 {
@@ -386,6 +386,36 @@ func TestAppendDuringSync(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Goal: a mark proves only what stands before its position.
+// Method: b is appended while a is being synced, and c, with the mark, behind.
+func TestMarkBehindUnsyncedRecord(t *testing.T) {
+	disk := simdisk.New(1)
+	l := createLog(t, ordered.LogOptions{Disk: disk, Name: "1.log", Number: 1, FlushDelay: time.Hour})
+	disk.OnOp(func(op simdisk.Op) error {
+		if op.Kind == simdisk.OpDatasync {
+			disk.OnOp(nil)
+			appendAll(t, l, []byte("b"))
+		}
+		return nil
+	})
+	a := appendAll(t, l, []byte("a"))[0]
+	if err := l.Sync(a); err != nil {
+		t.Fatal(err)
+	}
+	appendAll(t, l, []byte("c"))
+	if err := l.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err := disk.Corrupt("1.log", a, 1); err != nil {
+		t.Fatal(err)
+	}
+	got, res, err := readLog(disk, "1.log", 1, ordered.Default)
+	if err != nil || len(got) != 1 || res.Tail != ordered.Torn || res.Durable != a {
+		t.Fatalf("%d records, %+v, %v", len(got), res, err)
+	}
+	l.Close()
 }
 
 // Goal: after a failed sync nothing succeeds, not even what was durable, and
