@@ -102,6 +102,7 @@ func (db *DB) checkFilesOf(v *version, fn func(problem error)) error {
 	for _, w := range db.deadWals {
 		needed[w.num] = true
 	}
+	needed[db.recycling] = true
 	for _, n := range db.spare {
 		needed[n] = true
 	}

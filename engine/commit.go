@@ -418,6 +418,7 @@ func (db *DB) prepareNext() error {
 	if old == nil && len(db.spare) > 0 {
 		recycle = db.spare[len(db.spare)-1]
 		db.spare = db.spare[:len(db.spare)-1]
+		db.recycling = recycle
 	}
 	db.mu.Unlock()
 
@@ -441,6 +442,7 @@ func (db *DB) prepareNext() error {
 	}
 	db.mu.Lock()
 	defer db.mu.Unlock()
+	db.recycling = 0
 	if err != nil {
 		db.attempts++
 		db.spaceErr = err

@@ -79,6 +79,7 @@ type DB struct {
 	wals      []*wal    // guarded by mu; oldest first, the last one is written to
 	deadWals  []*wal    // guarded by mu; not needed any more, maybe still syncing
 	spare     []FileNum // guarded by mu; log files free to be recycled
+	recycling FileNum   // guarded by mu; the one that is being renamed, or 0
 	next      *prepared // guarded by mu; nil until made
 	nextSize  int       // guarded by mu; least memtable size asked for
 	spaceErr  error     // guarded by mu; the last flush or preparation ended so, for want of space

@@ -13,8 +13,8 @@ type levelIter struct {
 	wait   Wait
 	scan   bool // one pass forward that leaves the block cache alone
 
-	// Tables wholly outside of [lower, upper) end the walk unopened; nil is
-	// unbounded.
+	// Tables wholly outside of [lower, upper) are not opened: on the way to the
+	// bounds they are passed over, behind them the walk ends. nil is unbounded.
 	lower, upper []byte
 
 	i   int // files[i] is open in cur
@@ -30,8 +30,29 @@ func (l *levelIter) unload() {
 	}
 }
 
-// open makes files[i] the current table. It is false at the end of the files or
-// of the bounds, and on an error.
+// openForward makes files[i], or the next one that reaches into the bounds, the
+// current table. It is false behind the bounds and on an error.
+func (l *levelIter) openForward(i int) bool {
+	for i < len(l.files) && l.lower != nil && bytes.Compare(userKey(l.files[i].largest), l.lower) < 0 {
+		i++
+	}
+	if i < len(l.files) && l.upper != nil && bytes.Compare(userKey(l.files[i].smallest), l.upper) >= 0 {
+		i = len(l.files)
+	}
+	return l.open(i)
+}
+
+// openBackward is openForward in the other direction.
+func (l *levelIter) openBackward(i int) bool {
+	for i >= 0 && l.upper != nil && bytes.Compare(userKey(l.files[i].smallest), l.upper) >= 0 {
+		i--
+	}
+	if i >= 0 && l.lower != nil && bytes.Compare(userKey(l.files[i].largest), l.lower) < 0 {
+		i = -1
+	}
+	return l.open(i)
+}
+
 func (l *levelIter) open(i int) bool {
 	if l.cur != nil && l.i == i {
 		return true
@@ -42,12 +63,6 @@ func (l *levelIter) open(i int) bool {
 		return false
 	}
 	f := l.files[i]
-	if l.upper != nil && bytes.Compare(userKey(f.smallest), l.upper) >= 0 {
-		return false
-	}
-	if l.lower != nil && bytes.Compare(userKey(f.largest), l.lower) < 0 {
-		return false
-	}
 	if l.scan {
 		l.cur, l.err = l.tables.newScan(f.num, f.size)
 	} else {
@@ -70,7 +85,7 @@ func (l *levelIter) forward(ok bool) bool {
 			l.unload()
 			return false
 		}
-		if !l.open(l.i + 1) {
+		if !l.openForward(l.i + 1) {
 			return false
 		}
 		ok = l.cur.First()
@@ -87,7 +102,7 @@ func (l *levelIter) backward(ok bool) bool {
 			l.unload()
 			return false
 		}
-		if !l.open(l.i - 1) {
+		if !l.openBackward(l.i - 1) {
 			return false
 		}
 		ok = l.cur.Last()
@@ -97,24 +112,24 @@ func (l *levelIter) backward(ok bool) bool {
 
 func (l *levelIter) First() bool {
 	l.err = nil
-	return l.open(0) && l.forward(l.cur.First())
+	return l.openForward(0) && l.forward(l.cur.First())
 }
 
 func (l *levelIter) Last() bool {
 	l.err = nil
-	return l.open(len(l.files)-1) && l.backward(l.cur.Last())
+	return l.openBackward(len(l.files)-1) && l.backward(l.cur.Last())
 }
 
 func (l *levelIter) SeekGE(ikey []byte) bool {
 	l.err = nil
 	i := sort.Search(len(l.files), func(i int) bool { return compareInternal(l.files[i].largest, ikey) >= 0 })
-	return l.open(i) && l.forward(l.cur.SeekGE(ikey))
+	return l.openForward(i) && l.forward(l.cur.SeekGE(ikey))
 }
 
 func (l *levelIter) SeekLT(ikey []byte) bool {
 	l.err = nil
 	i := sort.Search(len(l.files), func(i int) bool { return compareInternal(l.files[i].smallest, ikey) >= 0 })
-	return l.open(i-1) && l.backward(l.cur.SeekLT(ikey))
+	return l.openBackward(i-1) && l.backward(l.cur.SeekLT(ikey))
 }
 
 func (l *levelIter) Next() bool    { return l.forward(l.cur.Next()) }
