@@ -22,5 +22,6 @@
 //	PRISMFS_MOUNT_OPTS  mount options added to every mount
 //	PRISMFS_LONG        1: the long forms
 //	PRISMFS_SEED        seed of the random tests (default: the time)
+//	PRISMFS_KEEP        a directory to copy the store of a failed test to
 //	CI                  set: a machine that cannot mount fails instead of skipping
 package integration

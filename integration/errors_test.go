@@ -238,19 +238,7 @@ func mountOn(t testing.TB, disk string, opts ...string) *mount {
 	check(t, os.Mkdir(m.dir, 0o755))
 	mustPrismfs(t, "mkfs", m.store)
 	m.mount()
-	t.Cleanup(func() {
-		if t.Failed() {
-			if b, err := os.ReadFile(filepath.Join(m.store, "log")); err == nil {
-				t.Logf("log of the daemon:\n%s", tail(string(b)))
-			}
-		}
-		if m.up {
-			m.umount()
-		}
-		if !t.Failed() {
-			m.fsck()
-		}
-	})
+	t.Cleanup(m.finish)
 	return m
 }
 

@@ -263,20 +263,26 @@ func newMount(t testing.TB, opts ...string) *mount {
 	}
 	mustPrismfs(t, "mkfs", m.store)
 	m.mount()
-	t.Cleanup(func() {
-		if t.Failed() {
-			if b, err := os.ReadFile(filepath.Join(m.store, "log")); err == nil {
-				t.Logf("log of the daemon:\n%s", tail(string(b)))
-			}
-		}
-		if m.up {
-			m.umount()
-		}
-		if !t.Failed() {
-			m.fsck()
-		}
-	})
+	t.Cleanup(m.finish)
 	return m
+}
+
+// finish unmounts and checks. After a failure it shows what may explain it.
+func (m *mount) finish() {
+	m.t.Helper()
+	if m.up {
+		m.umount()
+	}
+	m.fsck()
+	if !m.t.Failed() {
+		return
+	}
+	if b, err := os.ReadFile(filepath.Join(m.store, "log")); err == nil {
+		m.t.Logf("log of the daemon:\n%s", tail(string(b)))
+	}
+	if keep := os.Getenv("PRISMFS_KEEP"); keep != "" {
+		m.t.Log(command(m.t, "", nil, "cp", "-a", m.store, keep))
+	}
 }
 
 func (m *mount) path(elem ...string) string {

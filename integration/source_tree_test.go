@@ -65,7 +65,15 @@ func sourceTree(t testing.TB) string {
 // compareTrees wants equal names, contents, modes, times, sizes and links.
 func compareTrees(t testing.TB, a, b string) {
 	t.Helper()
-	must(t, "", "diff", "-r", "--no-dereference", a, b)
+	if r := command(t, "", nil, "diff", "-rq", "--no-dereference", a, b); r.code != 0 {
+		t.Errorf("diff ended with %d\n%s%s", r.code, tail(r.stdout), tail(r.stderr))
+		for _, line := range strings.Split(r.stdout, "\n") {
+			// "Files A and B differ": where, and is it so still?
+			if f := strings.Fields(line); len(f) == 5 && f[0] == "Files" {
+				t.Log(command(t, "", nil, "sh", "-c", "cmp "+f[1]+" "+f[3]+"; cmp -l "+f[1]+" "+f[3]+" | head -5; cmp -l "+f[1]+" "+f[3]+" | wc -l").stdout)
+			}
+		}
+	}
 	// %l is a link's target; directories' sizes and times of links that tar
 	// does not restore are left out.
 	const regular, other = `%P %y %m %s %n %T@\n`, `%P %y %m %l\n`

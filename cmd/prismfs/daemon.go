@@ -337,7 +337,7 @@ func (d *daemon) control(op string) (any, error) {
 		return d.status()
 	}
 	switch op {
-	case "sync", "stats", "gc", "compact":
+	case "sync", "stats", "gc", "compact", profileStart, profileStop:
 	default:
 		return nil, usagef("unknown request %q", op)
 	}
@@ -351,6 +351,10 @@ func (d *daemon) control(op string) (any, error) {
 		return d.volume.Stats()
 	case "gc":
 		return nil, d.volume.GC()
+	case profileStart:
+		return nil, startProfile(d.store)
+	case profileStop:
+		return nil, stopProfile()
 	}
 	return nil, d.volume.Compact()
 }

@@ -27,6 +27,7 @@
 //	mkfs.go mount.go umount.go remount.go fsck.go live.go help.go  the commands
 //	daemon.go         the process behind a mount
 //	control.go        the control socket, both ends
+//	profile.go        what the daemon spends its time on, for developers
 //	backend.go        the only file that knows the store and the FUSE server
 //
 // Invariants:

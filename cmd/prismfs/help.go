@@ -56,6 +56,9 @@ func printHelp(w io.Writer) {
 Commands:
 `)
 	for _, c := range commands {
+		if c.summary == "" {
+			continue
+		}
 		fmt.Fprintf(w, "  %-34s %s\n", c.name+" "+c.args, c.summary)
 	}
 	fmt.Fprint(w, `

@@ -16,7 +16,7 @@ type command struct {
 	name    string
 	aliases []string // what people try first
 	args    string
-	summary string
+	summary string // empty: `prismfs help` does not list it
 	details string // one paragraph for `prismfs help NAME`
 	flags   []flagDef
 	min     int // number of words besides flags
@@ -40,7 +40,7 @@ var commands []*command
 func init() {
 	commands = []*command{
 		mkfsCommand, mountCommand, umountCommand, statusCommand, syncCommand,
-		statsCommand, fsckCommand, gcCommand, compactCommand, versionCommand, helpCommand,
+		statsCommand, fsckCommand, gcCommand, compactCommand, profileCommand, versionCommand, helpCommand,
 	}
 }
 

@@ -134,12 +134,11 @@ func checkMountPaths(store, mnt string, s *mountSettings) (realStore, realMnt st
 		return "", "", err
 	}
 	top := topMountAt(mounts, realMnt)
-	var st unix.Stat_t
 	switch {
 	case top == nil:
-	case top.isPrismfs() && top.source == realStore && errors.Is(unix.Stat(realMnt, &st), unix.ENOTCONN):
+	case top.isPrismfs() && top.source == realStore && !daemonAnswers(realStore):
 		// The daemon of an earlier mount was killed; what is left serves
-		// nobody.
+		// nobody, though the kernel may still show what it has cached.
 		if err := detach(realMnt); err != nil {
 			return "", "", failf(exitSystem, "%s: a dead mount is in the way: %v: `prismfs umount %s`", mnt, err, mnt)
 		}
@@ -152,6 +151,15 @@ func checkMountPaths(store, mnt string, s *mountSettings) (realStore, realMnt st
 		return "", "", failf(exitUsage, "mount point %s is not a directory: choose a directory", mnt)
 	}
 	return realStore, realMnt, nil
+}
+
+// daemonAnswers says whether a daemon serves the store, however busy.
+func daemonAnswers(store string) bool {
+	c, err := dialControl(store)
+	if err == nil {
+		c.Close()
+	}
+	return !errors.Is(err, errNoDaemon)
 }
 
 // probeMount reads the root directory through the kernel (C2). It runs in the
