@@ -1,0 +1,93 @@
+# Functions of xfstests' common/rc that know nothing of a FUSE file system's
+# store, laid over the suite's own by run.sh. Sourced by bash.
+
+# _prismfs_fsck STORE: the store must be unmounted.
+_prismfs_fsck()
+{
+	local out=$seqres.fsck
+	if "$PRISMFS" fsck "$1" >"$out" 2>&1; then
+		rm -f "$out"
+		return 0
+	fi
+	_log_err "_prismfs_fsck: $1 is inconsistent (see $out)"
+	head -20 "$out" >>$seqres.full
+	return 1
+}
+
+_check_test_fs()
+{
+	_test_unmount 2>/dev/null
+	_prismfs_fsck $TEST_DEV || return 1
+	_test_mount
+}
+
+_repair_test_fs()
+{
+	_test_unmount 2>/dev/null
+	mv $TEST_DEV $TEST_DEV.broken.$$
+	mkdir $TEST_DEV
+	"$PRISMFS" mkfs $TEST_DEV >/dev/null
+}
+
+_check_scratch_fs()
+{
+	_scratch_unmount 2>/dev/null
+	_prismfs_fsck ${1:-$SCRATCH_DEV}
+}
+
+_check_dev_fs()
+{
+	_prismfs_fsck $1
+}
+
+# A new store each time, as mkfs(8) would make.
+_scratch_mkfs()
+{
+	_scratch_unmount 2>/dev/null
+	_prismfs_drop_scratch
+	"$PRISMFS" mkfs $SCRATCH_DEV >/dev/null
+}
+
+_prismfs_drop_scratch()
+{
+	if mountpoint -q $SCRATCH_DEV 2>/dev/null; then
+		umount $SCRATCH_DEV || return 1
+	fi
+	rm -rf $SCRATCH_DEV $PRISMFS_WORK/scratch.img
+	mkdir $SCRATCH_DEV
+}
+
+# df shows the type with its subtype.
+_fs_type()
+{
+	_df_device $1 | $AWK_PROG '{ print $2 }' | sed -e 's/^fuse\.prismfs$/fuse/'
+}
+
+# umount(8) takes a directory for a mount point, so that a store can't be named.
+eval "_prismfs_orig$(declare -f _unmount)"
+_unmount()
+{
+	local arg args=()
+	for arg in "$@"; do
+		case $arg in
+		"$TEST_DEV") arg=$TEST_DIR ;;
+		"$SCRATCH_DEV") arg=$SCRATCH_MNT ;;
+		esac
+		args+=("$arg")
+	done
+	_prismfs_orig_unmount "${args[@]}"
+}
+
+# A store on a disk of its own, a file with an ext4 in it: what the store keeps
+# for itself comes on top of the size asked for.
+_try_scratch_mkfs_sized()
+{
+	local size=$1 img=$PRISMFS_WORK/scratch.img
+	_scratch_unmount 2>/dev/null
+	_prismfs_drop_scratch || return 1
+	truncate -s $((size + (256 << 20))) $img &&
+		mkfs.ext4 -q -m 0 -E lazy_itable_init=1,nodiscard $img >>$seqres.full 2>&1 &&
+		mount -o loop $img $SCRATCH_DEV &&
+		rmdir $SCRATCH_DEV/lost+found &&
+		"$PRISMFS" mkfs $SCRATCH_DEV >/dev/null
+}
