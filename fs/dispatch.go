@@ -97,7 +97,6 @@ type operation struct {
 //   - FLUSH, ACCESS: nothing to do at close; the kernel checks permissions
 //   - GETLK, SETLK, SETLKW: the kernel keeps the locks of a local file system
 //   - BMAP, POLL: no block device; always ready
-//   - COPY_FILE_RANGE: the kernel falls back to copying through its page cache
 //   - SETUPMAPPING, REMOVEMAPPING: virtiofs only
 //   - INIT: answered while mounting, before there is a handler
 var operations = [opSlots]operation{
@@ -140,6 +139,9 @@ var operations = [opSlots]operation{
 	OpSyncfs:      {run: (*Dispatcher).opSync},
 	OpTmpfile:     {run: (*Dispatcher).opTmpfile, change: true},
 	OpStatx:       {run: (*Dispatcher).opStatx},
+
+	OpCopyFileRange:   {run: (*Dispatcher).opCopyFileRange, change: true},
+	OpCopyFileRange64: {run: (*Dispatcher).opCopyFileRange, change: true},
 }
 
 // call is the dispatcher's memory for one Request of a transport: made for the

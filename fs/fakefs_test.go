@@ -84,10 +84,10 @@ func (f *fakeFS) Readlink(w metadata.Wait, ino metadata.Ino, dst []byte) (int, e
 	return copy(dst, f.data), nil
 }
 func (f *fakeFS) Make(w metadata.Wait, parent metadata.Ino, name []byte, req *metadata.MakeReq, out *metadata.Attr) error {
-	return f.give(out, f.call(w, "Make %d %q mode=%o uid=%d gid=%d rdev=%d target=%q", parent, name, req.Mode, req.Uid, req.Gid, req.Rdev, req.Target))
+	return f.give(out, f.call(w, "Make %d %q mode=%o umask=%o uid=%d gid=%d rdev=%d target=%q", parent, name, req.Mode, req.Umask, req.Uid, req.Gid, req.Rdev, req.Target))
 }
 func (f *fakeFS) Tmpfile(w metadata.Wait, parent metadata.Ino, req *metadata.MakeReq, out *metadata.Attr) error {
-	return f.give(out, f.call(w, "Tmpfile %d mode=%o uid=%d gid=%d", parent, req.Mode, req.Uid, req.Gid))
+	return f.give(out, f.call(w, "Tmpfile %d mode=%o umask=%o uid=%d gid=%d", parent, req.Mode, req.Umask, req.Uid, req.Gid))
 }
 func (f *fakeFS) Link(w metadata.Wait, ino, newParent metadata.Ino, name []byte, out *metadata.Attr) error {
 	return f.give(out, f.call(w, "Link %d %d %q", ino, newParent, name))

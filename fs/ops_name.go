@@ -22,19 +22,19 @@ const (
 	openKillSuidgid = 1 << 0 // fuse_open_in.open_flags
 )
 
-// perm takes the permissions of a new inode out of a request. The kernel has
-// applied the umask, unless there are ACLs: a default ACL would replace it.
-func (d *Dispatcher) perm(mode, umask uint32) uint32 {
-	if d.o.ACL {
-		mode &^= umask
+// umask is what the store is to take from the mode of a new inode. The kernel
+// has applied the umask, unless there are ACLs: a default ACL replaces it.
+func (d *Dispatcher) umask(umask uint32) uint32 {
+	if !d.o.ACL {
+		return 0
 	}
-	return mode & permBits
+	return umask
 }
 
 // makeInode makes an inode with the caller as its owner. What a set-group-id
 // directory passes on is the store's to know.
-func (d *Dispatcher) makeInode(c *call, w metadata.Wait, name []byte, mode, rdev uint32, target []byte) (int, error) {
-	c.mk = metadata.MakeReq{Mode: mode, Uid: c.r.Uid(), Gid: c.r.Gid(), Rdev: rdev, Target: target}
+func (d *Dispatcher) makeInode(c *call, w metadata.Wait, name []byte, mode, umask, rdev uint32, target []byte) (int, error) {
+	c.mk = metadata.MakeReq{Mode: mode, Uid: c.r.Uid(), Gid: c.r.Gid(), Rdev: rdev, Target: target, Umask: d.umask(umask)}
 	err := d.st.Make(w, metadata.Ino(c.r.Node()), name, &c.mk, &c.attr)
 	c.mk.Target = nil
 	if err != nil {
@@ -54,7 +54,7 @@ func (d *Dispatcher) opMknod(c *call, w metadata.Wait) (int, error) {
 	if mode&syscall.S_IFMT == 0 { // as mknod(2)
 		mode |= syscall.S_IFREG
 	}
-	return d.makeInode(c, w, name, mode&syscall.S_IFMT|d.perm(mode, le.Uint32(in[8:])), le.Uint32(in[4:]), nil)
+	return d.makeInode(c, w, name, mode&(syscall.S_IFMT|permBits), le.Uint32(in[8:]), le.Uint32(in[4:]), nil)
 }
 
 func (d *Dispatcher) opMkdir(c *call, w metadata.Wait) (int, error) {
@@ -63,7 +63,7 @@ func (d *Dispatcher) opMkdir(c *call, w metadata.Wait) (int, error) {
 		return 0, err
 	}
 	in := c.r.Op()
-	return d.makeInode(c, w, name, syscall.S_IFDIR|d.perm(le.Uint32(in), le.Uint32(in[4:])), 0, nil)
+	return d.makeInode(c, w, name, syscall.S_IFDIR|le.Uint32(in)&permBits, le.Uint32(in[4:]), 0, nil)
 }
 
 func (d *Dispatcher) opSymlink(c *call, w metadata.Wait) (int, error) {
@@ -78,7 +78,7 @@ func (d *Dispatcher) opSymlink(c *call, w metadata.Wait) (int, error) {
 	if len(target) > targetMax {
 		return 0, metadata.ErrNameTooLong
 	}
-	return d.makeInode(c, w, name, syscall.S_IFLNK|0o777, 0, target)
+	return d.makeInode(c, w, name, syscall.S_IFLNK|0o777, 0, 0, target)
 }
 
 // opCreate makes a file and opens it. A name that is taken stays EEXIST even
@@ -90,7 +90,7 @@ func (d *Dispatcher) opCreate(c *call, w metadata.Wait) (int, error) {
 		return 0, err
 	}
 	in := c.r.Op()
-	n, err := d.makeInode(c, w, name, syscall.S_IFREG|d.perm(le.Uint32(in[4:]), le.Uint32(in[8:])), 0, nil)
+	n, err := d.makeInode(c, w, name, syscall.S_IFREG|le.Uint32(in[4:])&permBits, le.Uint32(in[8:]), 0, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -100,8 +100,8 @@ func (d *Dispatcher) opCreate(c *call, w metadata.Wait) (int, error) {
 // opTmpfile is CREATE without a name; the one in the request means nothing.
 func (d *Dispatcher) opTmpfile(c *call, w metadata.Wait) (int, error) {
 	in := c.r.Op()
-	mode := syscall.S_IFREG | d.perm(le.Uint32(in[4:]), le.Uint32(in[8:]))
-	c.mk = metadata.MakeReq{Mode: mode, Uid: c.r.Uid(), Gid: c.r.Gid()}
+	mode := syscall.S_IFREG | le.Uint32(in[4:])&permBits
+	c.mk = metadata.MakeReq{Mode: mode, Uid: c.r.Uid(), Gid: c.r.Gid(), Umask: d.umask(le.Uint32(in[8:]))}
 	if err := d.st.Tmpfile(w, metadata.Ino(c.r.Node()), &c.mk, &c.attr); err != nil {
 		return 0, err
 	}

@@ -104,8 +104,10 @@ func withoutTrusted(list []byte) []byte {
 	return kept
 }
 
-// opSetxattr expects the struct of FUSE_SETXATTR_EXT. Its extra flag, to drop
-// set-group-id along with an ACL, matters only once the store keeps ACLs.
+// setxattrACLKillSgid is a bit of fuse_setxattr_in.setxattr_flags.
+const setxattrACLKillSgid = 1 << 0
+
+// opSetxattr expects the struct of FUSE_SETXATTR_EXT.
 func (d *Dispatcher) opSetxattr(c *call, w metadata.Wait) (int, error) {
 	name, rest, err := d.xattrName(c.r.Data)
 	if err != nil {
@@ -113,7 +115,11 @@ func (d *Dispatcher) opSetxattr(c *call, w metadata.Wait) (int, error) {
 	}
 	in := c.r.Op()
 	value := rest[:le.Uint32(in)]
-	return 0, d.st.Setxattr(w, metadata.Ino(c.r.Node()), name, value, le.Uint32(in[4:]))
+	flags := le.Uint32(in[4:]) & (metadata.XattrCreate | metadata.XattrReplace)
+	if le.Uint32(in[8:])&setxattrACLKillSgid != 0 {
+		flags |= metadata.XattrKillSgid
+	}
+	return 0, d.st.Setxattr(w, metadata.Ino(c.r.Node()), name, value, flags)
 }
 
 func (d *Dispatcher) opRemovexattr(c *call, w metadata.Wait) (int, error) {

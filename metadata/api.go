@@ -91,16 +91,20 @@ type MakeReq struct {
 	Uid, Gid uint32
 	Rdev     uint32
 	Target   []byte // symlinks only
+	Umask    uint32 // taken from Mode unless the directory has a default ACL
 }
 
 // WriteFlags modify a write.
 type WriteFlags uint32
 
 // WriteKillPriv clears suid and sgid as SetKillPriv does; WriteKeepTimes leaves
-// mtime and ctime alone (the kernel owns them under its writeback cache).
+// mtime and ctime alone (the kernel owns them under its writeback cache);
+// WriteCached says that the bytes come from the kernel's cache, so that whether
+// they may be written was settled when they got there.
 const (
 	WriteKillPriv WriteFlags = 1 << iota
 	WriteKeepTimes
+	WriteCached
 )
 
 // Flags of Rename, as renameat2(2).
@@ -123,10 +127,12 @@ const (
 	SeekHole = 4
 )
 
-// Flags of Setxattr, as setxattr(2).
+// Flags of Setxattr, as setxattr(2). XattrKillSgid clears S_ISGID along with a
+// new access ACL: its owner is not of the file's group.
 const (
-	XattrCreate  = 1
-	XattrReplace = 2
+	XattrCreate   = 1
+	XattrReplace  = 2
+	XattrKillSgid = 1 << 8
 )
 
 // Dirent is one name as Readdir shows it. Name and Attr are valid until the

@@ -17,6 +17,7 @@ type inode struct {
 
 	// Guarded by mu.
 	dead    bool // dropped from the cache (deleted, or never loaded): look it up again
+	noCap   bool // known to have no file capabilities
 	attr    Attr
 	target  []byte // symlinks
 	inline  []byte // small files; valid if haveInline

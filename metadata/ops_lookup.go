@@ -126,6 +126,9 @@ func (s *Store) Setattr(w Wait, ino Ino, req *SetAttr, out *Attr) error {
 	a := n.attr
 	now := s.timeNow()
 	m := req.Mask
+	if err := a.maySet(m); err != nil {
+		return err
+	}
 	t := s.begin()
 	defer t.end()
 	var after func()
@@ -148,6 +151,14 @@ func (s *Store) Setattr(w Wait, ino Ino, req *SetAttr, out *Attr) error {
 	}
 	if m&SetMode != 0 {
 		a.Mode = a.Mode&modeType | req.Mode&modePerm
+		if err := s.chmodACL(w, t, n, &a); err != nil {
+			return err
+		}
+	}
+	if m&(SetUid|SetGid|SetSize|SetKillPriv) != 0 {
+		if err := s.dropCapability(w, t, n, &a); err != nil {
+			return err
+		}
 	}
 	if m&SetUid != 0 {
 		a.Uid = req.Uid

@@ -111,6 +111,9 @@ func (s *Store) Make(w Wait, parent Ino, name []byte, req *MakeReq, out *Attr) e
 		}
 		return err
 	}
+	if err := d.attr.mayAdd(); err != nil {
+		return err
+	}
 	ino, err := s.allocIno(w)
 	if err != nil {
 		return err
@@ -120,14 +123,17 @@ func (s *Store) Make(w Wait, parent Ino, name []byte, req *MakeReq, out *Attr) e
 	if b.bytes, err = insertDirent(b.bytes, b.hash, name, ino, a.dirType()); err != nil {
 		return err
 	}
+	t := s.begin()
+	defer t.end()
+	if err := s.inheritACLs(w, t, d, &a, req.Umask); err != nil {
+		return err
+	}
 	da := d.attr
 	da.Mtime, da.Ctime = now, now
 	da.Entries++
 	if a.isDir() {
 		da.Nlink++
 	}
-	t := s.begin()
-	defer t.end()
 	edits.put(t)
 	t.putInode(&a, req.Target)
 	t.putInode(&da, nil)
@@ -168,6 +174,9 @@ func (s *Store) Tmpfile(w Wait, parent Ino, req *MakeReq, out *Attr) error {
 	if d.attr.Nlink == 0 {
 		return ErrNotFound
 	}
+	if err := d.attr.mayAdd(); err != nil {
+		return err
+	}
 	ino, err := s.allocIno(w)
 	if err != nil {
 		return err
@@ -176,6 +185,9 @@ func (s *Store) Tmpfile(w Wait, parent Ino, req *MakeReq, out *Attr) error {
 	a.Nlink = 0
 	t := s.begin()
 	defer t.end()
+	if err := s.inheritACLs(w, t, d, &a, req.Umask); err != nil {
+		return err
+	}
 	t.putInode(&a, nil)
 	t.b.Put(orphanKey(t.key[:0], ino), orphanUnlinked)
 	t.delta.inodes = 1
@@ -235,6 +247,12 @@ func (s *Store) Link(w Wait, ino, newParent Ino, name []byte, out *Attr) error {
 		if err == nil {
 			err = ErrExist
 		}
+		return err
+	}
+	if n.attr.kept() {
+		return ErrPerm
+	}
+	if err := d.attr.mayAdd(); err != nil {
 		return err
 	}
 	if b.bytes, err = insertDirent(b.bytes, b.hash, name, ino, n.attr.dirType()); err != nil {
@@ -346,7 +364,11 @@ func (s *Store) removeLocked(w Wait, set *lockSet, parent Ino, name []byte, dir 
 		return 0, ErrNotDir
 	case !dir && n.attr.isDir():
 		return 0, ErrIsDir
-	case dir && n.attr.Entries > 0:
+	}
+	if err := d.attr.mayRemove(&n.attr); err != nil {
+		return 0, err
+	}
+	if dir && n.attr.Entries > 0 {
 		return 0, ErrNotEmpty
 	}
 	if b.bytes, err = removeDirent(b.bytes, name); err != nil {
@@ -489,6 +511,17 @@ func (s *Store) renameLocked(w Wait, set *lockSet, oldParent Ino, oldName []byte
 		if victim, err = s.lockChild(w, set, ne.ino); err != nil {
 			return relock, err
 		}
+	}
+	err = od.attr.mayRemove(&n.attr)
+	switch {
+	case err != nil:
+	case exists:
+		err = nd.attr.mayRemove(&victim.attr)
+	default:
+		err = nd.attr.mayAdd()
+	}
+	if err != nil {
+		return relock, err
 	}
 	now := s.timeNow()
 	a, oa, na := n.attr, od.attr, nd.attr

@@ -36,6 +36,11 @@ func (s *Store) Write(w Wait, ino Ino, off uint64, data []byte, flags WriteFlags
 		return ErrInvalid
 	}
 	a := n.attr
+	if flags&WriteCached == 0 {
+		if err := a.mayWrite(off); err != nil {
+			return err
+		}
+	}
 	if flags&WriteKeepTimes == 0 {
 		now := s.timeNow()
 		a.Mtime, a.Ctime = now, now
@@ -45,6 +50,9 @@ func (s *Store) Write(w Wait, ino Ino, off uint64, data []byte, flags WriteFlags
 	}
 	t := s.begin()
 	defer t.end()
+	if err := s.dropCapability(w, t, n, &a); err != nil {
+		return err
+	}
 	after, err := s.writeRange(w, t, n, &a, off, data)
 	if err != nil {
 		return err
@@ -302,11 +310,17 @@ func (s *Store) Fallocate(w Wait, ino Ino, mode uint32, off, size uint64) error 
 		return ErrUnsupported
 	}
 	a := n.attr
+	if a.immutable() || a.kept() && mode&^FallocKeepSize != 0 {
+		return ErrPerm
+	}
 	now := s.timeNow()
 	a.Mtime, a.Ctime = now, now
 	a.killPriv()
 	t := s.begin()
 	defer t.end()
+	if err := s.dropCapability(w, t, n, &a); err != nil {
+		return err
+	}
 	after := func() {}
 	end := off + size
 	if punch || mode&FallocZeroRange != 0 {

@@ -1,6 +1,8 @@
 package metadata
 
 import (
+	"bytes"
+
 	"prismfs/engine"
 )
 
@@ -36,7 +38,8 @@ func (s *Store) xattr(w Wait, ino Ino, name []byte) ([]byte, error) {
 	return b, err
 }
 
-// Setxattr implements FS.
+// Setxattr implements FS. An access ACL also sets the mode, and is not kept
+// where the mode says all of it.
 func (s *Store) Setxattr(w Wait, ino Ino, name, value []byte, flags uint32) error {
 	if len(name) == 0 || len(name) > xattrNameMax {
 		return ErrRange
@@ -44,8 +47,18 @@ func (s *Store) Setxattr(w Wait, ino Ino, name, value []byte, flags uint32) erro
 	if len(value) > xattrSizeMax {
 		return ErrTooBig
 	}
-	if flags&^(XattrCreate|XattrReplace) != 0 {
+	if flags&^(XattrCreate|XattrReplace|XattrKillSgid) != 0 {
 		return ErrInvalid
+	}
+	access, def := bytes.Equal(name, aclAccessName), bytes.Equal(name, aclDefaultName)
+	if access || def {
+		none, err := checkACL(value)
+		if err != nil {
+			return err
+		}
+		if none {
+			return s.Removexattr(w, ino, name)
+		}
 	}
 	if err := s.writable(); err != nil {
 		return err
@@ -53,41 +66,54 @@ func (s *Store) Setxattr(w Wait, ino Ino, name, value []byte, flags uint32) erro
 	if err := s.needSpace(w, int64(512+len(value))); err != nil {
 		return err
 	}
-	return s.changeXattr(w, ino, name, func(t *txn, a *Attr, exists bool) error {
+	return s.changeXattr(w, ino, name, func(t *txn, n *inode, a *Attr, exists bool) error {
 		switch {
 		case exists && flags&XattrCreate != 0:
 			return ErrExist
 		case !exists && flags&XattrReplace != 0:
 			return ErrNoData
-		case !exists:
-			a.Xattrs++
+		case def && !a.isDir(), (access || def) && a.Mode&modeType == modeSymlink:
+			return ErrUnsupported
+		case access:
+			mode, equivalent := aclMode(value)
+			a.Mode = a.Mode&^0777 | mode
+			if flags&XattrKillSgid != 0 {
+				a.Mode &^= modeSetgid
+			}
+			if equivalent {
+				t.deleteXattr(a, name, exists)
+				return nil
+			}
 		}
-		t.b.Put(xattrKey(t.key[:0], ino, name), value)
+		t.putXattr(a, name, value, exists)
+		n.noCap = false
 		return nil
 	})
 }
 
-// Removexattr implements FS.
+// Removexattr implements FS. To remove an ACL that is not there is no error.
 func (s *Store) Removexattr(w Wait, ino Ino, name []byte) error {
 	if err := s.writable(); err != nil {
 		return err
 	}
-	return s.changeXattr(w, ino, name, func(t *txn, a *Attr, exists bool) error {
-		if !exists {
+	return s.changeXattr(w, ino, name, func(t *txn, _ *inode, a *Attr, exists bool) error {
+		if !exists && !bytes.Equal(name, aclAccessName) && !bytes.Equal(name, aclDefaultName) {
 			return ErrNoData
 		}
-		a.Xattrs--
-		t.b.Delete(xattrKey(t.key[:0], ino, name))
+		t.deleteXattr(a, name, exists)
 		return nil
 	})
 }
 
-func (s *Store) changeXattr(w Wait, ino Ino, name []byte, change func(t *txn, a *Attr, exists bool) error) error {
+func (s *Store) changeXattr(w Wait, ino Ino, name []byte, change func(t *txn, n *inode, a *Attr, exists bool) error) error {
 	n, err := s.wlock(w, ino)
 	if err != nil {
 		return err
 	}
 	defer s.wunlock(n)
+	if n.attr.kept() {
+		return ErrPerm
+	}
 	exists := false
 	if n.attr.Xattrs > 0 {
 		if _, err := s.xattr(w, ino, name); err == nil {
@@ -100,7 +126,7 @@ func (s *Store) changeXattr(w Wait, ino Ino, name []byte, change func(t *txn, a 
 	a.Ctime = s.timeNow()
 	t := s.begin()
 	defer t.end()
-	if err := change(t, &a, exists); err != nil {
+	if err := change(t, n, &a, exists); err != nil {
 		return err
 	}
 	t.putInode(&a, n.target)

@@ -115,11 +115,12 @@ func (v *storeVolume) GC() error { return v.CollectGarbage() }
 func (storeBackend) mount(v volume, store, mnt string, s *mountSettings, l *log.Logger) (mountServer, error) {
 	sv := v.(*storeVolume)
 	readOnly := s.readOnly || sv.ReadOnly() // also on a read-only disk
-	sv.handler = fs.NewHandler(sv.Store, fs.HandlerOptions{ReadOnly: readOnly, Writeback: s.writeback, NoOpen: true, Logf: l.Printf})
+	sv.handler = fs.NewHandler(sv.Store, fs.HandlerOptions{ReadOnly: readOnly, Writeback: s.writeback, ACL: s.acl, NoOpen: true, Logf: l.Printf})
 	srv, err := fs.Mount(fs.MountOptions{
 		Source: store, Mountpoint: mnt, Subtype: fsSubtype,
 		AllowOther: s.allowOther, DefaultPermissions: s.defaultPermissions,
 		ReadOnly: readOnly, Suid: s.suid, Dev: s.dev, Flags: s.kernelFlags(),
+		EnableACL: s.acl,
 		Writeback: s.writeback, NoStrictLimit: s.writeback, MaxRatio: map[bool]int{true: 100}[s.writeback],
 		URing: map[string]fs.URingMode{"on": fs.URingOn, "off": fs.URingOff}[s.fuseURing],
 		Logf:  l.Printf,

@@ -36,6 +36,11 @@ func runMount(in *invocation) error {
 		return err
 	}
 	settings := defaultMountSettings(os.Getuid())
+	if in.helper == helperMount && os.Getuid() == 0 {
+		// mount(8) knows suid and dev as what holds unless told otherwise, and
+		// keeps them to itself.
+		in.values["options"] = append([]string{"suid,dev"}, in.values["options"]...)
+	}
 	for _, o := range in.values["options"] {
 		if err := settings.parse(o, in.has("s")); err != nil {
 			return reportReady(pipe, err)

@@ -21,6 +21,7 @@ type mountSettings struct {
 	sync, dirSync      bool
 	atime              string // "", noatime, relatime, strictatime
 	noDirAtime         bool
+	acl                bool
 
 	fuseURing string // auto, on, off
 	writeback bool
@@ -37,6 +38,7 @@ func defaultMountSettings(uid int) mountSettings {
 		allowOther:         uid == 0,
 		defaultPermissions: true,
 		exec:               true,
+		acl:                uid == 0,
 		fuseURing:          "auto",
 		io:                 "auto",
 		commit:             time.Second,
@@ -91,6 +93,8 @@ var mountOptionDefs = []mountOptionDef{
 	{name: "nostrictatime", set: flag(func(s *mountSettings) { s.atime = "" })},
 	{name: "nodiratime", set: flag(func(s *mountSettings) { s.noDirAtime = true })},
 	{name: "diratime", set: flag(func(s *mountSettings) { s.noDirAtime = false })},
+	{name: "acl", help: "POSIX ACLs (default when root mounts)", set: flag(func(s *mountSettings) { s.acl = true })},
+	{name: "noacl", help: "no POSIX ACLs", set: flag(func(s *mountSettings) { s.acl = false })},
 	{name: "remount", help: "change ro, rw and the no* options of a live mount", set: flag(func(s *mountSettings) { s.remount = true })},
 
 	{name: "fuse_uring", value: "auto|on|off", help: "FUSE over io_uring: when the kernel offers it (default), insist, never", set: oneOf(func(s *mountSettings) *string { return &s.fuseURing }, "auto", "on", "off")},

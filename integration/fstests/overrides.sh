@@ -24,8 +24,7 @@ _check_test_fs()
 _repair_test_fs()
 {
 	_test_unmount 2>/dev/null
-	mv $TEST_DEV $TEST_DEV.broken.$$
-	mkdir $TEST_DEV
+	mkdir $PRISMFS_WORK/broken.$$ && mv $TEST_DEV/* $PRISMFS_WORK/broken.$$
 	"$PRISMFS" mkfs $TEST_DEV >/dev/null
 }
 
@@ -40,21 +39,42 @@ _check_dev_fs()
 	_prismfs_fsck $1
 }
 
-# A new store each time, as mkfs(8) would make.
+# A new store each time, as mkfs(8) would make; on a new disk where the last one
+# had a size of its own.
 _scratch_mkfs()
 {
-	_scratch_unmount 2>/dev/null
-	_prismfs_drop_scratch
-	"$PRISMFS" mkfs $SCRATCH_DEV >/dev/null
+	_prismfs_scratch_free
+	if [ -e $PRISMFS_WORK/sized ]; then
+		_prismfs_scratch_disk $(stat -c %s $PRISMFS_WORK/test.img) && rm $PRISMFS_WORK/sized
+		return
+	fi
+	rm -rf $SCRATCH_DEV/* && "$PRISMFS" mkfs $SCRATCH_DEV >/dev/null
 }
 
-_prismfs_drop_scratch()
+# umount(8) returns before the daemon has closed the store.
+_prismfs_scratch_free()
 {
-	if mountpoint -q $SCRATCH_DEV 2>/dev/null; then
-		umount $SCRATCH_DEV || return 1
-	fi
-	rm -rf $SCRATCH_DEV $PRISMFS_WORK/scratch.img
-	mkdir $SCRATCH_DEV
+	_scratch_unmount 2>/dev/null
+	[ ! -e $SCRATCH_DEV/lock ] || flock $SCRATCH_DEV/lock true
+}
+
+# _prismfs_scratch_disk BYTES: a file with an ext4 in it, with a new store.
+_prismfs_scratch_disk()
+{
+	local img=$PRISMFS_WORK/scratch.img
+	umount $SCRATCH_DEV && rm $img && truncate -s $1 $img &&
+		mkfs.ext4 -q -m 0 -E lazy_itable_init=1,nodiscard $img >>$seqres.full 2>&1 &&
+		mount -o loop,discard $img $SCRATCH_DEV &&
+		rmdir $SCRATCH_DEV/lost+found &&
+		"$PRISMFS" mkfs $SCRATCH_DEV >/dev/null
+}
+
+# What the store keeps for itself comes on top of the size asked for.
+_try_scratch_mkfs_sized()
+{
+	_prismfs_scratch_free
+	touch $PRISMFS_WORK/sized
+	_prismfs_scratch_disk $(($1 + (256 << 20)))
 }
 
 # df shows the type with its subtype.
@@ -76,18 +96,4 @@ _unmount()
 		args+=("$arg")
 	done
 	_prismfs_orig_unmount "${args[@]}"
-}
-
-# A store on a disk of its own, a file with an ext4 in it: what the store keeps
-# for itself comes on top of the size asked for.
-_try_scratch_mkfs_sized()
-{
-	local size=$1 img=$PRISMFS_WORK/scratch.img
-	_scratch_unmount 2>/dev/null
-	_prismfs_drop_scratch || return 1
-	truncate -s $((size + (256 << 20))) $img &&
-		mkfs.ext4 -q -m 0 -E lazy_itable_init=1,nodiscard $img >>$seqres.full 2>&1 &&
-		mount -o loop $img $SCRATCH_DEV &&
-		rmdir $SCRATCH_DEV/lost+found &&
-		"$PRISMFS" mkfs $SCRATCH_DEV >/dev/null
 }

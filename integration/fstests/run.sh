@@ -11,6 +11,7 @@
 #	FUSE_URING      on, off or auto (default)
 #	WRITEBACK       1: mount with -o writeback
 #	EXTRA_OPTS      more mount options, with a comma before each
+#	DISK_SIZE       of the disk that each store gets (default 12G, sparse)
 #	TEST_SECONDS    longest time for one test (default 900)
 #	EXPECTED        the list to compare with (default: expected.txt beside this)
 set -u
@@ -45,11 +46,23 @@ mount -t overlay -o ro,lowerdir="$work/sbin:$(realpath /sbin)" prismfs-helper "$
 options=dev,suid,allow_other,default_permissions,fuse_uring=${FUSE_URING:-auto}
 [ "${WRITEBACK:-0}" = 1 ] && options+=,writeback
 options+=${EXTRA_OPTS:-}
-"$bin" mkfs "$work/test" >/dev/null && "$bin" mkfs "$work/scratch" >/dev/null || exit 1
+
+# Each store has a disk of its own, as some tests fill theirs.
+make_disk() {
+	truncate -s "${DISK_SIZE:-12G}" "$work/$1.img" &&
+		mkfs.ext4 -q -m 0 -E lazy_itable_init=1,nodiscard "$work/$1.img" &&
+		mount -o loop,discard "$work/$1.img" "$work/$1" &&
+		rmdir "$work/$1/lost+found" &&
+		"$bin" mkfs "$work/$1" >/dev/null
+}
+make_disk test && make_disk scratch || exit 1
 
 cleanup() {
 	[ -n "${check:-}" ] && kill $check 2>/dev/null
-	umount -R "$work/mnt-test" "$work/mnt-scratch" "$work/scratch" 2>/dev/null
+	umount -R "$work/mnt-test" "$work/mnt-scratch" 2>/dev/null
+	sleep 1
+	umount "$work/test" "$work/scratch" 2>/dev/null
+	rm -f "$work"/*.img
 }
 trap cleanup EXIT
 trap 'exit 1' INT TERM
@@ -95,8 +108,7 @@ check=$!
 # A test that takes too long is killed, and fails for what its output lacks.
 (
 	while sleep 5 && kill -0 $check 2>/dev/null; do
-		pgrep -f '^[^ ]*bash \./tests/' | while read -r pid; do
-			[ "$(readlink /proc/$pid/cwd)" = "$work/suite" ] || continue
+		pgrep -f "^[^ ]*bash $work/suite/tests/" | while read -r pid; do
 			[ "$(ps -o etimes= -p $pid)" -gt "${TEST_SECONDS:-900}" ] || continue
 			echo "killed after ${TEST_SECONDS:-900} seconds" >>"$work/check.out"
 			kill -9 $(pgrep -P $pid) $pid 2>/dev/null
