@@ -550,7 +550,7 @@ func TestSealSyncsWhatWasOnlyHandedOver(t *testing.T) {
 	defer killed.Close()
 	var all []written
 	for range 30 {
-		all = append(all, mustAppend(t, killed, make([]byte, 100<<10)))
+		all = append(all, mustAppend(t, killed, bytes.Repeat([]byte("prism"), 20<<10)))
 	}
 	if err := killed.Flush(); err != nil {
 		t.Fatal(err)
@@ -576,12 +576,13 @@ func TestSealSyncsWhatWasOnlyHandedOver(t *testing.T) {
 func TestAppendsDuringSync(t *testing.T) {
 	disk := simdisk.New(1)
 	d := openDataLog(t, ordered.DataLogOptions{Disk: disk, SegmentSize: 1 << 20, FlushDelay: time.Hour})
-	all := []written{mustAppend(t, d, make([]byte, 100))}
+	content := bytes.Repeat([]byte("prism"), 20<<10)
+	all := []written{mustAppend(t, d, content)}
 	disk.OnOp(func(op simdisk.Op) error {
 		if op.Kind == simdisk.OpWrite && op.Off > 0 {
 			disk.OnOp(nil)
 			for all[len(all)-1].e.Seg == all[0].e.Seg {
-				all = append(all, mustAppend(t, d, make([]byte, 100<<10)))
+				all = append(all, mustAppend(t, d, content))
 			}
 		}
 		return nil
