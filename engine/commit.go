@@ -75,9 +75,10 @@ func runCommit(j *lanes.Job) {
 			r.err = db.rotate(0)
 		}
 	case r.op == opNote:
-		if db.w.wal.log.Size() > db.walLimit() {
-			// If this can't be now, the log grows beyond what was reserved.
-			if err := db.rotate(0); err != nil && err != errNoRoom {
+		if size := db.w.wal.log.Size(); size > db.walLimit() {
+			// If this can't be now, the log may grow for a while beyond what
+			// was reserved.
+			if err := db.rotate(0); err != nil && (err != errNoRoom || size > 4*db.walSize()) {
 				r.err = err
 				return
 			}
@@ -132,7 +133,8 @@ func (db *DB) Apply(b *Batch, w Wait) error {
 
 var errStrictNote = errors.New("engine: the strict profile has no notes")
 
-// Note puts a note into the log, after everything applied before.
+// Note puts a note into the log, after everything applied before. It waits for
+// room only when notes have outrun the flushes by far.
 func (db *DB) Note(note []byte) error {
 	if db.opts.ReadOnly {
 		return ErrReadOnly
@@ -143,6 +145,9 @@ func (db *DB) Note(note []byte) error {
 	r := commitReqs.Get().(*commitReq)
 	r.op, r.note = opNote, note
 	err := db.onLane(r)
+	if err == errNoRoom {
+		err = db.retryForRoom(r)
+	}
 	*r = commitReq{}
 	commitReqs.Put(r)
 	return err
