@@ -74,26 +74,34 @@ func runUmount(in *invocation) error {
 }
 
 // awaitEnd waits until the daemon has closed the store. It takes as long as
-// the disk does, so there is no limit; but a daemon that serves another mount
-// of the namespace (a bind mount, a clone of the namespace) goes on and must
-// not be waited for.
+// the disk does, so there is no limit to that. But a mount can outlive its
+// unmounting: in another place of this mount namespace, or in another one, which
+// a container got as a copy. Then the daemon goes on and is not waited for.
 func awaitEnd(c *controlClient, t *target) error {
+	start := time.Now()
 	for {
 		err := c.answer(nil, time.Second)
 		switch {
+		case err == nil:
+			return nil
 		case errors.Is(err, io.EOF):
 			return failf(exitSystem, "%s: the daemon ended without its last word: run `prismfs fsck %s`", t.store, t.store)
-		case isTimeout(err):
-			mounts, merr := readMounts()
-			if merr == nil && len(mountsOfStore(mounts, t.store)) > 0 {
-				return nil
-			}
-		case err != nil:
+		case !isTimeout(err):
 			return failf(codeOf(err), "%s: %v", t.mount.mountPoint, err)
-		default:
+		}
+		if mounts, err := readMounts(); err == nil && len(mountsOfStore(mounts, t.store)) > 0 {
 			return nil
 		}
+		var st daemonStatus
+		if time.Since(start) > lockPatience && controlCall(t.store, "status", &st, time.Second) == nil && st.State == stateRunning.String() {
+			return failf(exitBusy, "%s is unmounted here, but another mount namespace (a container?) still has it: %s stays in use until that ends", t.mount.mountPoint, t.store)
+		}
 	}
+}
+
+func isTimeout(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.As(err, &t) && t.Timeout()
 }
 
 // process is a descriptor of the process at the other end, which polls
@@ -129,9 +137,4 @@ func awaitExit(process int, limit time.Duration) {
 			return
 		}
 	}
-}
-
-func isTimeout(err error) bool {
-	var t interface{ Timeout() bool }
-	return errors.As(err, &t) && t.Timeout()
 }
