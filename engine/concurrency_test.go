@@ -93,7 +93,8 @@ func TestConcurrentWriters(t *testing.T) {
 		db := mustOpen(t, o)
 		got := content(t, db, nil)
 		n := p.low
-		for p.high = min(p.high, len(states)-1); n <= p.high && !maps.Equal(got, states[n]) {
+		p.high = min(p.high, len(states)-1)
+		for n <= p.high && !maps.Equal(got, states[n]) {
 			n++
 		}
 		if n > p.high {
