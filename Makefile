@@ -82,6 +82,15 @@ uninstall: ## remove what install put there
 		rm -f '$(DESTDIR)$(SBINDIR)/'$$n; \
 	done
 
+.PHONY: fstests pjdfstest
+fstests: build ## xfstests, built in the directory XFSTESTS (GROUP=quick, TESTS=)
+	@[ -x '$(XFSTESTS)/check' ] || { echo "XFSTESTS=DIR: where xfstests is built"; exit 2; }
+	PRISMFS_BIN='$(CURDIR)/$(BIN)' VERBOSE=1 ./integration/fstests/run.sh fstests '$(XFSTESTS)' $(or $(TESTS),-g $(or $(GROUP),quick))
+
+pjdfstest: build ## pjdfstest, built in the directory PJDFSTEST
+	@[ -x '$(PJDFSTEST)/pjdfstest' ] || { echo "PJDFSTEST=DIR: where pjdfstest is built"; exit 2; }
+	PRISMFS_BIN='$(CURDIR)/$(BIN)' ./integration/fstests/run.sh pjdfstest '$(PJDFSTEST)'
+
 deps: ## install what the tests need and this machine lacks
 	@missing=; for tool in rsync sqlite3 git fusermount3 setfattr setfacl mkfs.ext4 losetup tar diff find; do \
 		command -v $$tool >/dev/null 2>&1 || [ -x /usr/sbin/$$tool ] || [ -x /sbin/$$tool ] || missing="$$missing $$tool"; \
