@@ -89,6 +89,7 @@ type DataLog struct {
 	chunks   []*chunk   // guarded by mu; oldest first, the last is appended to unless closed
 	buffers  int        // guarded by mu; buffers in existence
 	overlay  []*chunk   // guarded by mu; redo of a read-only store
+	old      []*Segment // guarded by mu; of earlier sessions, until the first sync
 	redone   map[uint32]*Segment
 
 	// Positions, guarded by mu. A stream position counts the bytes of records
@@ -184,6 +185,10 @@ func OpenDataLog(o DataLogOptions) (*DataLog, error) {
 		d.segs[num] = &Segment{d: d, num: num, name: full, size: size, sealed: true}
 		d.nextNum = max(d.nextNum, num+1)
 	}
+	if !o.ReadOnly {
+		d.old = d.sortedSegments()
+		d.syncs.done = -1 // so that the first Sync comes to syncOld
+	}
 	d.tail = MakePos(d.nextNum, 0)
 	d.durable, d.synced = d.tail, d.tail
 	if !o.ReadOnly {
@@ -224,7 +229,8 @@ func (d *DataLog) Tail() Pos {
 }
 
 // Durable is the position up to which everything survives a power cut, be it
-// by Sync or by MarkDurable. For older segments that is so after Seal.
+// by Sync or by MarkDurable. For older segments that is so after the first
+// Sync.
 func (d *DataLog) Durable() Pos {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -273,9 +279,8 @@ func (d *DataLog) usableLocked() error {
 	return nil
 }
 
-// Seal ends a recovery: what the replay accepted is made durable, for it may
-// have been read from the page cache of a daemon that was killed, and the next
-// append goes to a new segment.
+// Seal ends a recovery: what the replay accepted is made durable, redo
+// included, and the next append goes to a new segment.
 func (d *DataLog) Seal() error {
 	if d.o.ReadOnly {
 		return nil
@@ -291,18 +296,30 @@ func (d *DataLog) Seal() error {
 		d.retireLocked()
 	}
 	d.mu.Unlock()
-	list := d.sortedSegments()
+	return nil
+}
+
+// syncOld makes durable what earlier sessions may have left in the page cache:
+// a daemon that was killed had synced all but its last maxUndurable bytes.
+func (d *DataLog) syncOld() error {
+	d.mu.Lock()
+	list := d.old
+	d.old = nil
+	d.mu.Unlock()
 	recent := int64(0)
 	for i := len(list) - 1; i >= 0 && recent <= maxUndurable+maxSegmentSize; i-- {
 		s, f, err := d.pin(list[i].num, false)
+		if errors.Is(err, ErrNoSegment) {
+			continue // removed meanwhile
+		}
 		if err != nil {
 			return err
 		}
-		recent += s.size
+		recent += list[i].size
 		err = f.Datasync()
 		s.Release()
 		if err != nil {
-			return d.fail(fmt.Errorf("ordered: sync segment %d: %w", s.num, err))
+			return fmt.Errorf("ordered: sync segment %d: %w", s.num, err)
 		}
 	}
 	return nil

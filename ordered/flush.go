@@ -136,7 +136,9 @@ func (d *DataLog) writeSpan(sp span) error {
 }
 
 // Sync makes everything appended before durable and returns the position up to
-// which that is so. Concurrent callers share the work; appends go on.
+// which that is so. The first one of a session includes the older segments: what
+// a replay accepts may stand in the page cache only, left by a daemon that was
+// killed. Concurrent callers share the work; appends go on.
 func (d *DataLog) Sync() (Pos, error) {
 	d.mu.Lock()
 	stream := d.tailStream
@@ -153,6 +155,9 @@ func (d *DataLog) leadSync() (done int64, final bool, err error) {
 	tail, stream, err := d.flush()
 	if err != nil {
 		return 0, errors.Is(err, ErrFailed), err
+	}
+	if err := d.syncOld(); err != nil {
+		return 0, true, d.fail(err)
 	}
 	type target struct {
 		s    *Segment
