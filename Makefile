@@ -17,7 +17,7 @@ TEST_TIMEOUT ?= 14m
 UNIT        = $(shell $(GO) list ./... | grep -v '/integration')
 
 .DEFAULT_GOAL := help
-.PHONY: help build run stop test check lint race unit fuzz integration bench install uninstall clean deps
+.PHONY: help build run stop test check lint race unit fuzz integration bench profile microbench oracle install uninstall clean deps
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,9 +65,17 @@ fuzz: ## fuzz every decoder for FUZZTIME (20s each)
 integration: deps build ## real mounts only (RUN=regexp chooses)
 	PRISMFS_BIN='$(CURDIR)/$(BIN)' $(GO) test -count=1 -timeout 60m -v -run '$(or $(RUN),.)' ./integration
 
-bench: ## benchmarks (BENCH=regexp chooses)
+bench: ## compare with ext4 and a loopback mount, into BENCH.md (ROWS=regexp ROUNDS=3 CONTENDERS=...)
+	cd integration/bench && $(GO) run . -out '$(CURDIR)/BENCH.md' $(if $(ROWS),-rows '$(ROWS)') $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(CONTENDERS),-contenders '$(CONTENDERS)')
+
+profile: ## one row of bench, with a CPU profile of the daemon (WORKLOAD=create4k-1)
+	cd integration/bench && $(GO) run . -profile '$(or $(WORKLOAD),create4k-1)'
+
+microbench: ## benchmarks of the packages (BENCH=regexp chooses)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(UNIT)
-	@if [ -d integration/bench ]; then $(GO) run ./integration/bench; fi
+
+oracle: ## compare the engine's files with those of LevelDB
+	cd integration/oracle && $(GO) test ./...
 
 install: build ## install prismfs and the helpers of mount(8) (PREFIX, DESTDIR)
 	install -d '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(SBINDIR)'
