@@ -59,6 +59,7 @@ type Dispatcher struct {
 	o        HandlerOptions
 	blocking *lanes.Blocking
 	cpu      *lanes.Pool
+	server   *Server // nil: none to notify
 
 	entryValid, attrValid, negativeValid validity
 
@@ -79,6 +80,21 @@ func NewHandler(st metadata.FS, o HandlerOptions) *Dispatcher {
 	}
 	d.logGate.now = time.Now
 	return d
+}
+
+// SetServer names the server whose kernel is told of changes that it does not
+// expect. Call it, if at all, before Serve.
+func (d *Dispatcher) SetServer(s *Server) { d.server = s }
+
+// attrChanged makes the kernel ask for attributes again that a request other
+// than SETATTR has changed behind its back.
+func (c *call) attrChanged(ino metadata.Ino) {
+	if c.d.server == nil {
+		return
+	}
+	if err := c.d.server.InvalInode(uint64(ino), -1, 0); err != nil {
+		c.log(err)
+	}
 }
 
 // opSlots is one more than the highest opcode in use.

@@ -21,7 +21,8 @@ const (
 // negative, its cached pages in [off, off+n); n 0 or less means to the end.
 //
 //   - Concurrency: never from Handle, nor under a lock that a handler takes:
-//     the kernel waits here for folios whose READ or WRITE is with us.
+//     the kernel waits here for folios whose READ or WRITE is with us. With a
+//     negative off it waits for nothing, and Handle may call it.
 //   - Errors: none when the kernel doesn't know the inode.
 func (s *Server) InvalInode(ino uint64, off, n int64) error {
 	var b [outHeaderLen + 24]byte

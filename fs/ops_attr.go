@@ -286,6 +286,7 @@ func (d *Dispatcher) opIoctl(c *call, w metadata.Wait) (int, error) {
 		if err := d.st.Setattr(w, ino, s, &c.attr); err != nil {
 			return 0, err
 		}
+		c.attrChanged(ino)
 		clear(c.r.Out[:ioctlOutLen])
 		return ioctlOutLen, nil
 	}

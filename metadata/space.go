@@ -55,7 +55,8 @@ func (p *space) take(n int64, now time.Time) bool {
 func (p *space) expire() { p.until.Store(0) }
 
 // needSpace refuses an operation that would grow the store by about n bytes when
-// the disk is full. A blocking caller first waits for deletions under way.
+// the disk is full. A blocking caller first waits for deletions under way and
+// collects what garbage there is.
 func (s *Store) needSpace(w Wait, n int64) error {
 	if s.space.take(n, s.now()) {
 		return nil
@@ -63,7 +64,8 @@ func (s *Store) needSpace(w Wait, n int64) error {
 	if w == NoWait {
 		return ErrWouldBlock
 	}
-	if s.reclaimer.drain(s) {
+	s.reclaimer.drain(s)
+	if dead, _ := s.unusedSpace(); dead > 0 {
 		s.collectGarbage()
 		s.space.expire()
 		if s.space.take(n, s.now()) {
@@ -73,7 +75,25 @@ func (s *Store) needSpace(w Wait, n int64) error {
 	return ErrNoSpace
 }
 
-// Statfs implements FS.
+// unusedSpace is what segments take without needing it, in bytes: dead is what
+// a collection gives back, spare what is still to be written.
+func (s *Store) unusedSpace() (dead, spare int64) {
+	s.counters.mu.Lock()
+	defer s.counters.mu.Unlock()
+	for _, info := range s.dlog.Segments() {
+		live := s.counters.live[info.Number]
+		switch {
+		case !info.Sealed:
+			spare += info.Size - info.Used
+		case live >= 0 && live*gcLiveDen < info.Size*gcLiveNum:
+			dead += info.Size - live
+		}
+	}
+	return dead, spare
+}
+
+// Statfs implements FS. What is deleted counts as free at once, though the disk
+// has it back only after a collection.
 func (s *Store) Statfs(out *Statfs) error {
 	sp, err := s.disk.Free()
 	if err != nil {
@@ -82,7 +102,8 @@ func (s *Store) Statfs(out *Statfs) error {
 	s.counters.mu.Lock()
 	inodes := s.counters.inodes
 	s.counters.mu.Unlock()
-	free := max(int64(sp.Free)-s.space.reserve, 0)
+	dead, spare := s.unusedSpace()
+	free := max(int64(sp.Free)+dead+spare-s.space.reserve, 0)
 	*out = Statfs{BlockSize: BlockSize, NameMax: NameMax}
 	out.Blocks = uint64(sp.Total) / BlockSize
 	out.Free = uint64(free) / BlockSize
