@@ -36,7 +36,8 @@ func run(dir, name string, args ...string) error {
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s: %w: %s", name, err, strings.TrimSpace(stderr.String()))
+		said := strings.TrimSpace(stderr.String())
+		return fmt.Errorf("%s: %w: %s", name, err, said[:min(len(said), 500)])
 	}
 	return nil
 }
@@ -108,7 +109,8 @@ func (c *prismfs) mount() error {
 		args = append(args, "-o", c.options)
 	}
 	if err := run("", c.program, args...); err != nil {
-		return err
+		log, _ := os.ReadFile(filepath.Join(c.store(), "log"))
+		return fmt.Errorf("%w; its log ends: %s", err, log[max(0, len(log)-500):])
 	}
 	var st struct {
 		Pid       int    `json:"pid"`

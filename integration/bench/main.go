@@ -110,7 +110,7 @@ func benchMain() error {
 		return b.profile(all, *profile, *pprofFile)
 	}
 	for _, r := range all {
-		if only.MatchString(r.id) || only.MatchString(r.label) {
+		if only.MatchString(r.id) {
 			b.rows = append(b.rows, r)
 		}
 	}
