@@ -27,6 +27,9 @@ type HandlerOptions struct {
 	// itself. It needs the kernel not to have been promised ATOMIC_O_TRUNC,
 	// which would then lose truncations.
 	NoOpen bool
+	// DropCache has each OPEN forget what the kernel has cached of the file, so
+	// that the reads of its caller are seen: the price of strictatime.
+	DropCache bool
 	// NoXattr refuses all extended attributes, which spares a request for each
 	// freshly written file.
 	NoXattr bool

@@ -89,6 +89,9 @@ func fails(err error) func(*fakeFS) { return func(f *fakeFS) { f.err = err } }
 
 func holds(data string) func(*fakeFS) { return func(f *fakeFS) { f.data = []byte(data) } }
 
+// flagged gives the inode flags of chattr.
+func flagged(fl uint32) func(*fakeFS) { return func(f *fakeFS) { f.attr.Flags = fl } }
+
 func opTests() []opTest {
 	noOpen := HandlerOptions{NoOpen: true}
 	dirents := func(f *fakeFS) {
@@ -179,8 +182,15 @@ func opTests() []opTest {
 		{name: "open refused", o: noOpen, op: OpOpen, in: opIn(fuse.OpenIn{}), errno: syscall.ENOSYS},
 		{name: "opendir refused", o: noOpen, op: OpOpendir, in: opIn(fuse.OpenIn{}), errno: syscall.ENOSYS},
 		{name: "open", op: OpOpen, in: opIn(fuse.OpenIn{}), body: wantOpen(keepNoflush)},
-		{name: "open to truncate", op: OpOpen, in: opIn(fuse.OpenIn{Flags: syscall.O_TRUNC | syscall.O_WRONLY, Mode: 1}), calls: setattrCall(metadata.SetAttr{Mask: metadata.SetSize | metadata.SetKillPriv | metadata.SetMtimeNow}), body: wantOpen(keepNoflush)},
-		{name: "open to truncate, read-only", o: HandlerOptions{ReadOnly: true}, op: OpOpen, in: opIn(fuse.OpenIn{Flags: syscall.O_TRUNC | syscall.O_WRONLY}), errno: syscall.EROFS},
+		{name: "open under strictatime", o: HandlerOptions{DropCache: true}, op: OpOpen, in: opIn(fuse.OpenIn{}), body: wantOpen(1 << 5)},
+		{name: "open to write", op: OpOpen, in: opIn(fuse.OpenIn{Flags: syscall.O_RDWR}), setup: flagged(0), calls: "Getattr 5", body: wantOpen(keepNoflush)},
+		{name: "open an immutable file", op: OpOpen, in: opIn(fuse.OpenIn{Flags: syscall.O_WRONLY | syscall.O_APPEND}), setup: flagged(flImmutable), calls: "Getattr 5", errno: syscall.EPERM},
+		{name: "open an immutable file to read", op: OpOpen, in: opIn(fuse.OpenIn{}), setup: flagged(flImmutable), body: wantOpen(keepNoflush)},
+		{name: "open an append-only file", op: OpOpen, in: opIn(fuse.OpenIn{Flags: syscall.O_WRONLY}), setup: flagged(flAppend), calls: "Getattr 5", errno: syscall.EPERM},
+		{name: "open an append-only file to append", op: OpOpen, in: opIn(fuse.OpenIn{Flags: syscall.O_WRONLY | syscall.O_APPEND}), setup: flagged(flAppend), calls: "Getattr 5", body: wantOpen(keepNoflush)},
+		{name: "open an append-only file to truncate", op: OpOpen, in: opIn(fuse.OpenIn{Flags: syscall.O_WRONLY | syscall.O_APPEND | syscall.O_TRUNC}), setup: flagged(flAppend), calls: "Getattr 5", errno: syscall.EPERM},
+		{name: "open to truncate", op: OpOpen, in: opIn(fuse.OpenIn{Flags: syscall.O_TRUNC | syscall.O_WRONLY, Mode: 1}), setup: flagged(0), calls: "Getattr 5; " + setattrCall(metadata.SetAttr{Mask: metadata.SetSize | metadata.SetKillPriv | metadata.SetMtimeNow}), body: wantOpen(keepNoflush)},
+		{name: "open to truncate, read-only", o: HandlerOptions{ReadOnly: true}, op: OpOpen, in: opIn(fuse.OpenIn{Flags: syscall.O_TRUNC | syscall.O_WRONLY}), setup: flagged(0), calls: "Getattr 5", errno: syscall.EROFS},
 		{name: "opendir", op: OpOpendir, in: opIn(fuse.OpenIn{}), body: wantOpen(keepDir)},
 		{name: "release", op: OpRelease, in: make([]byte, 24)},
 		{name: "releasedir", op: OpReleasedir, in: make([]byte, 24)},

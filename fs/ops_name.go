@@ -118,14 +118,26 @@ func putOpen(b []byte, flags uint32) int {
 	return openOutLen
 }
 
-// opOpen has nothing to open. O_TRUNC arrives only from a kernel that was told
-// that it is heeded.
+// opOpen has nothing to open, but to refuse what chattr(1) forbids. O_TRUNC
+// arrives only from a kernel that was told that it is heeded.
+//
+//   - Source: do_open_permission, may_open in the kernel's fs/namei.c.
 func (d *Dispatcher) opOpen(c *call, w metadata.Wait) (int, error) {
 	if d.o.NoOpen {
 		return 0, errNoSys
 	}
 	in := c.r.Op()
-	if le.Uint32(in)&syscall.O_TRUNC != 0 {
+	how := le.Uint32(in)
+	if how&(syscall.O_ACCMODE|syscall.O_TRUNC) != syscall.O_RDONLY {
+		if err := d.st.Getattr(w, metadata.Ino(c.r.Node()), &c.attr); err != nil {
+			return 0, err
+		}
+		fl := c.attr.Flags
+		if fl&flImmutable != 0 || fl&flAppend != 0 && how&(syscall.O_APPEND|syscall.O_TRUNC) != syscall.O_APPEND {
+			return 0, metadata.ErrPerm
+		}
+	}
+	if how&syscall.O_TRUNC != 0 {
 		if d.o.ReadOnly {
 			return 0, metadata.ErrReadOnly
 		}
@@ -137,7 +149,11 @@ func (d *Dispatcher) opOpen(c *call, w metadata.Wait) (int, error) {
 			return 0, err
 		}
 	}
-	return putOpen(c.r.Out, fopenKeepCache|fopenNoflush), nil
+	flags := uint32(fopenKeepCache | fopenNoflush)
+	if d.o.DropCache {
+		flags &^= fopenKeepCache
+	}
+	return putOpen(c.r.Out, flags), nil
 }
 
 func (d *Dispatcher) opOpendir(c *call, _ metadata.Wait) (int, error) {

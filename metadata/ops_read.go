@@ -89,7 +89,7 @@ func (s *Store) read(w Wait, ino Ino, off uint64, dst []byte, plan *ReadPlan) (k
 	if off >= n.attr.Size {
 		return 0, false, nil
 	}
-	touch = !s.opts.NoAtime && !s.opts.ReadOnly && n.attr.atimeDue(s.timeNow())
+	touch = !s.opts.NoAtime && !s.opts.ReadOnly && n.attr.atimeDue(s.timeNow(), s.opts.StrictAtime)
 	if left := n.attr.Size - off; uint64(len(dst)) > left {
 		dst = dst[:left]
 	}
@@ -243,13 +243,13 @@ func (s *Store) touch(ino Ino) {
 
 const noatimeFlag = 0x80 // FS_NOATIME_FL
 
-// atimeDue is relatime: the access time moves if it is not later than the last
-// change, or a day old. Source: relatime_need_update in the kernel.
-func (a *Attr) atimeDue(now Time) bool {
+// atimeDue is relatime unless strict: the access time moves if it is not later
+// than the last change, or a day old. Source: relatime_need_update in the kernel.
+func (a *Attr) atimeDue(now Time, strict bool) bool {
 	if a.Flags&noatimeFlag != 0 {
 		return false
 	}
-	return !a.Atime.after(a.Mtime) || !a.Atime.after(a.Ctime) || now.Sec-a.Atime.Sec > int64(24*time.Hour/time.Second)
+	return strict || !a.Atime.after(a.Mtime) || !a.Atime.after(a.Ctime) || now.Sec-a.Atime.Sec > int64(24*time.Hour/time.Second)
 }
 
 func (t Time) after(u Time) bool { return t.Sec > u.Sec || t.Sec == u.Sec && t.Nsec > u.Nsec }

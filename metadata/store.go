@@ -33,10 +33,13 @@ type Options struct {
 	Memory   int64         // budget in bytes for caches and buffers (256 MiB)
 	Lanes    *lanes.Runtime
 	NoAtime  bool // reads leave the access time alone
-	Salvage  bool // open in spite of a log damaged in its middle
-	Logf     func(format string, args ...any)
-	Now      func() time.Time // the clock, for tests
-	NoTimer  bool             // no commit timer and no background reclaim, for tests that count operations
+	// StrictAtime has every read that comes here note its time, and not only
+	// the first one after a change or in a day.
+	StrictAtime bool
+	Salvage     bool // open in spite of a log damaged in its middle
+	Logf        func(format string, args ...any)
+	Now         func() time.Time // the clock, for tests
+	NoTimer     bool             // no commit timer and no background reclaim, for tests that count operations
 
 	MemTableSize int   // bytes; 0: from the size of the disk
 	SegmentSize  int64 // bytes; 0: from the size of the disk

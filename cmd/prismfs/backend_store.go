@@ -60,7 +60,7 @@ func (storeBackend) open(dir string, s *mountSettings, l *log.Logger) (volume, e
 	runtime.GOMAXPROCS(max(8, 2*runtime.NumCPU()))
 	o := metadata.Options{
 		Dir: dir, ReadOnly: s.readOnly, Commit: s.commit, Memory: s.cache,
-		NoAtime: s.atime == "noatime", Logf: l.Printf,
+		NoAtime: s.atime == "noatime", StrictAtime: s.atime == "strictatime", Logf: l.Printf,
 	}
 	switch s.io {
 	case "io_uring":
@@ -115,7 +115,7 @@ func (v *storeVolume) GC() error { return v.CollectGarbage() }
 func (storeBackend) mount(v volume, store, mnt string, s *mountSettings, l *log.Logger) (mountServer, error) {
 	sv := v.(*storeVolume)
 	readOnly := s.readOnly || sv.ReadOnly() // also on a read-only disk
-	sv.handler = fs.NewHandler(sv.Store, fs.HandlerOptions{ReadOnly: readOnly, Writeback: s.writeback, ACL: s.acl, NoOpen: true, Logf: l.Printf})
+	sv.handler = fs.NewHandler(sv.Store, fs.HandlerOptions{ReadOnly: readOnly, Writeback: s.writeback, ACL: s.acl, NoOpen: !s.opens && s.atime != "strictatime", DropCache: s.atime == "strictatime", Logf: l.Printf})
 	srv, err := fs.Mount(fs.MountOptions{
 		Source: store, Mountpoint: mnt, Subtype: fsSubtype,
 		AllowOther: s.allowOther, DefaultPermissions: s.defaultPermissions,

@@ -22,6 +22,7 @@ type mountSettings struct {
 	atime              string // "", noatime, relatime, strictatime
 	noDirAtime         bool
 	acl                bool
+	opens              bool
 
 	fuseURing string // auto, on, off
 	writeback bool
@@ -93,6 +94,8 @@ var mountOptionDefs = []mountOptionDef{
 	{name: "nostrictatime", set: flag(func(s *mountSettings) { s.atime = "" })},
 	{name: "nodiratime", set: flag(func(s *mountSettings) { s.noDirAtime = true })},
 	{name: "diratime", set: flag(func(s *mountSettings) { s.noDirAtime = false })},
+	{name: "opens", help: "see each open(2): chattr +i and +a are then felt there, not only at the first write", set: flag(func(s *mountSettings) { s.opens = true })},
+	{name: "noopens", set: flag(func(s *mountSettings) { s.opens = false })},
 	{name: "acl", help: "POSIX ACLs (default when root mounts)", set: flag(func(s *mountSettings) { s.acl = true })},
 	{name: "noacl", help: "no POSIX ACLs", set: flag(func(s *mountSettings) { s.acl = false })},
 	{name: "remount", help: "change ro, rw and the no* options of a live mount", set: flag(func(s *mountSettings) { s.remount = true })},

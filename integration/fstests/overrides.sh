@@ -30,8 +30,11 @@ _repair_test_fs()
 
 _check_scratch_fs()
 {
+	local mounted=no
+	mountpoint -q $SCRATCH_MNT && mounted=yes
 	_scratch_unmount 2>/dev/null
-	_prismfs_fsck ${1:-$SCRATCH_DEV}
+	_prismfs_fsck ${1:-$SCRATCH_DEV} || return 1
+	[ $mounted = no ] || _scratch_mount
 }
 
 _check_dev_fs()
