@@ -75,7 +75,7 @@ func runCommit(j *lanes.Job) {
 			r.err = db.rotate(0)
 		}
 	case r.op == opNote:
-		if size := db.w.wal.log.Size(); size > db.walLimit() {
+		if size := db.walFilled(); size > db.walLimit() {
 			// If this can't be now, the log may grow for a while beyond what
 			// was reserved.
 			if err := db.rotate(0); err != nil && (err != errNoRoom || size > 4*db.walSize()) {
@@ -207,7 +207,7 @@ func (db *DB) retryForRoom(r *commitReq) error {
 
 // commit applies a batch. Runs on the write lane.
 func (db *DB) commit(b *Batch) error {
-	for !db.w.mem.room(b, true) || db.w.wal.log.Size() > db.walLimit() {
+	for !db.w.mem.room(b, true) || db.walFilled() > db.walLimit() {
 		if err := db.rotate(memTableSizeFor(b)); err != nil {
 			return err
 		}
@@ -218,6 +218,9 @@ func (db *DB) commit(b *Batch) error {
 // walSize is how much is reserved for a log. A rotation comes before it is used
 // up: notes don't fill the memtable.
 func (db *DB) walSize() int64 { return int64(db.opts.MemTableSize) + int64(db.opts.MemTableSize)/2 }
+
+// walFilled is the size of the log, without what the rotation put there.
+func (db *DB) walFilled() int64 { return db.w.wal.log.Size() - db.w.walStart }
 
 func (db *DB) walLimit() int64 { return int64(db.opts.MemTableSize) + int64(db.opts.MemTableSize)/4 }
 
@@ -314,14 +317,16 @@ func (db *DB) rotate(size int) error {
 		switch {
 		case !late:
 			err = db.write(extra, nil)
-		case !next.mem.room(extra, true):
+		case next.mem.size < size+2*memTableSizeFor(extra):
+			// It must leave room for what the rotation is for.
 			err = errNoRoom
 		}
 		if err != nil {
 			db.mu.Lock()
 			db.next = next
 			if err == errNoRoom {
-				db.nextSize = max(db.nextSize, memTableSizeFor(extra))
+				// More than needed now: the batch may have grown at the next try.
+				db.nextSize = max(db.nextSize, size+4*memTableSizeFor(extra))
 			}
 			db.mu.Unlock()
 			signal(db.prepWake)
@@ -340,8 +345,12 @@ func (db *DB) rotate(size int) error {
 	db.mu.Unlock()
 	signal(db.bgWake)
 	signal(db.prepWake)
+	db.w.walStart = 0
 	if late {
-		return db.write(extra, nil)
+		if err := db.write(extra, nil); err != nil {
+			return err
+		}
+		db.w.walStart = next.wal.log.Size()
 	}
 	return nil
 }

@@ -66,11 +66,12 @@ type DB struct {
 
 	// Owned by the write lane.
 	w struct {
-		mem     *memTable
-		wal     *wal
-		scratch []byte
-		rotate  Batch
-		closed  bool
+		mem      *memTable
+		wal      *wal
+		walStart int64 // bytes of wal that its rotation wrote
+		scratch  []byte
+		rotate   Batch
+		closed   bool
 	}
 
 	nextFile atomic.Uint64 // the next unused file number

@@ -37,8 +37,10 @@ func newMemTable(size int) *memTable {
 func memTableSizeFor(b *Batch) int {
 	data := b.Len() + int(b.count)*(entryHeaderLen+trailerLen)
 	words := (1 + int(b.count)) * (1 + maxHeight)
-	size := max(data*8/7, words*4*8) + 64
-	return size + size/(reserveShare-1) + 64
+	size := max(data*8/7, words*4*8)
+	// The reserve takes a sixteenth of either arena and a header for each of
+	// its entries: together less than an eighth.
+	return size + size/8 + 1024
 }
 
 // room says whether b fits; reserve leaves out the part kept for rotation.

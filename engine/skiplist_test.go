@@ -93,10 +93,13 @@ func TestSkiplistReadersSeeWholeEntries(t *testing.T) {
 // nodes get, and a memtable of the size that a batch asks for has the room.
 func TestMemTableRoom(t *testing.T) {
 	rng := seededRand(t, 0)
-	for range 200 {
+	for range 300 {
 		b := NewBatch()
-		for range rng.IntN(2000) {
+		for range rng.IntN(rng.IntN(2000) + 2) {
 			b.Put(make([]byte, rng.IntN(20)), make([]byte, rng.IntN(rng.IntN(300)+1)))
+		}
+		if rng.IntN(2) == 0 {
+			b.Put(nil, make([]byte, rng.IntN(1<<20)))
 		}
 		m := newMemTable(memTableSizeFor(b))
 		if !m.room(b, true) {
