@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -237,8 +238,8 @@ func mountOn(t testing.TB, disk string, opts ...string) *mount {
 	m := &mount{t: t, store: filepath.Join(disk, "store"), dir: filepath.Join(tempDir(t), "mnt"), opts: opts}
 	check(t, os.Mkdir(m.dir, 0o755))
 	mustPrismfs(t, "mkfs", m.store)
-	m.mount()
 	t.Cleanup(m.finish)
+	m.mount()
 	return m
 }
 
@@ -369,4 +370,36 @@ func TestUmountInUse(t *testing.T) {
 	waitGone(t, pid)
 	m.mount()
 	wantFile(t, m.path("open"), []byte("still there, and goes on"))
+}
+
+// TestUmountWithCopy: a container that got a copy of the mount keeps the store
+// in use. umount says so instead of waiting for it.
+func TestUmountWithCopy(t *testing.T) {
+	needRoot(t)
+	needTool(t, "unshare")
+	m := newMount(t)
+	writeFile(t, m.path("a"), []byte("a"))
+	pid := m.pid()
+	container := exec.Command("unshare", "--mount", "cat")
+	container.Stderr = os.Stderr
+	in, err := container.StdinPipe()
+	check(t, err)
+	out, err := container.StdoutPipe()
+	check(t, err)
+	check(t, container.Start())
+	// Once it echoes, it is in its namespace.
+	_, err = in.Write([]byte("x"))
+	check(t, err)
+	_, err = out.Read(make([]byte, 1))
+	check(t, err)
+	r := prismfs(t, "umount", m.dir)
+	refuse(t, exitBusy, r)
+	if !strings.Contains(r.stderr, "namespace") || isMountPoint(t, m.dir) {
+		t.Errorf("mounted here: %v; %s", isMountPoint(t, m.dir), r.stderr)
+	}
+	check(t, in.Close())
+	check(t, container.Wait())
+	waitGone(t, pid)
+	m.mount()
+	wantFile(t, m.path("a"), []byte("a"))
 }

@@ -289,8 +289,8 @@ func newMount(t testing.TB, opts ...string) *mount {
 		t.Fatal(err)
 	}
 	mustPrismfs(t, "mkfs", m.store)
-	m.mount()
 	t.Cleanup(m.finish)
+	m.mount()
 	return m
 }
 

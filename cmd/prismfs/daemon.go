@@ -270,17 +270,20 @@ func (d *daemon) serve(pipe *os.File, signals <-chan os.Signal) error {
 	}
 	d.server = srv
 	served := make(chan struct{})
+	var serveErr error // read after served is closed
 	go func() {
 		defer close(served)
-		if err := srv.Serve(); err != nil {
+		if serveErr = srv.Serve(); serveErr != nil {
 			// Cut off (umount -f, say) or broken: what is left of the mount
 			// serves nobody.
-			d.log.Printf("%s: %v", d.mnt, err)
+			d.log.Printf("%s: %v", d.mnt, serveErr)
 			srv.Detach()
 		}
 	}()
 	if err := srv.WaitMounted(); err != nil {
-		<-served
+		if <-served; serveErr != nil {
+			err = serveErr
+		}
 		return reportReady(pipe, failf(exitSystem, "mounting at %s: %v", d.mnt, err))
 	}
 	d.state.Store(int32(stateRunning))

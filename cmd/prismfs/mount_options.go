@@ -85,7 +85,7 @@ var mountOptionDefs = []mountOptionDef{
 	{name: "noexec", help: "run no programs from it", set: flag(func(s *mountSettings) { s.exec = false })},
 	{name: "sync", help: "every write is on disk when it returns", set: flag(func(s *mountSettings) { s.sync = true })},
 	{name: "async", set: flag(func(s *mountSettings) { s.sync = false })},
-	{name: "dirsync", help: "the same for changes of directories", set: flag(func(s *mountSettings) { s.dirSync = true })},
+	{name: "dirsync", help: "accepted; changes of directories wait for fsync or commit=", set: flag(func(s *mountSettings) { s.dirSync = true })},
 	{name: "noatime", help: "never update access times", set: flag(func(s *mountSettings) { s.atime = "noatime" })},
 	{name: "relatime", help: "update them when older than the last change (default)", set: flag(func(s *mountSettings) { s.atime = "relatime" })},
 	{name: "strictatime", help: "update them at each read that reaches prismfs", set: flag(func(s *mountSettings) { s.atime = "strictatime" })},
