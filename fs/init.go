@@ -75,6 +75,9 @@ func negotiate(in initIn, o *MountOptions) (Negotiated, error) {
 	if o.EnableACL {
 		want |= fuse.CAP_POSIX_ACL | fuse.CAP_DONT_MASK
 	}
+	if o.DefaultPermissions { // else the kernel allows no id-mapped mounts
+		want |= fuse.CAP_ALLOW_IDMAP
+	}
 	if o.AtomicTrunc {
 		want |= fuse.CAP_ATOMIC_O_TRUNC
 	}

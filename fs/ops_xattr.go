@@ -2,6 +2,9 @@ package fs
 
 import (
 	"bytes"
+	"fmt"
+	"os"
+	"strconv"
 
 	"prismfs/metadata"
 )
@@ -73,7 +76,9 @@ func (d *Dispatcher) opGetxattr(c *call, w metadata.Wait) (int, error) {
 	return c.putXattr(v)
 }
 
-// opListxattr shows trusted attributes to root only, as xattr(7) has it.
+// opListxattr shows trusted attributes to administrators only, as xattr(7) has
+// it. The request doesn't say who asks: with FUSE_ALLOW_IDMAP the kernel gives
+// ids only where something is made.
 func (d *Dispatcher) opListxattr(c *call, w metadata.Wait) (int, error) {
 	if d.o.NoXattr {
 		return 0, errNoSys
@@ -82,10 +87,29 @@ func (d *Dispatcher) opListxattr(c *call, w metadata.Wait) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if c.r.Uid() != 0 && bytes.Contains(v, trustedPrefix) {
+	if bytes.Contains(v, trustedPrefix) && !mayAdminister(c.r.Pid()) {
 		v = withoutTrusted(v)
 	}
 	return c.putXattr(v)
+}
+
+// capSysAdmin is CAP_SYS_ADMIN's bit in the sets of /proc/PID/status.
+const capSysAdmin = 1 << 21
+
+// mayAdminister tells whether a thread has CAP_SYS_ADMIN. One that can't be seen
+// from here has not.
+func mayAdminister(pid uint32) bool {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return false
+	}
+	_, rest, ok := bytes.Cut(status, []byte("\nCapEff:\t"))
+	if !ok {
+		return false
+	}
+	set, _, _ := bytes.Cut(rest, []byte("\n"))
+	caps, err := strconv.ParseUint(string(set), 16, 64)
+	return err == nil && caps&capSysAdmin != 0
 }
 
 // withoutTrusted copies a list of NUL-terminated names.

@@ -77,7 +77,7 @@ _try_scratch_mkfs_sized()
 {
 	_prismfs_scratch_free
 	touch $PRISMFS_WORK/sized
-	_prismfs_scratch_disk $(($1 + (256 << 20)))
+	_prismfs_scratch_disk $(($1 + (64 << 20)))
 }
 
 # df shows the type with its subtype.
@@ -99,4 +99,17 @@ _unmount()
 		args+=("$arg")
 	done
 	_prismfs_orig_unmount "${args[@]}"
+}
+
+# The kernel's FUSE hands on ACLs of at most a page: a header of 4 bytes and 8
+# for each entry.
+_acl_get_max()
+{
+	echo 511
+}
+
+# Times are 64 bits wide.
+_filesystem_timestamp_range()
+{
+	echo "$((1 << 63)) $(((1 << 63) - 1))"
 }
