@@ -109,8 +109,7 @@ func (c *prismfs) mount() error {
 		args = append(args, "-o", c.options)
 	}
 	if err := run("", c.program, args...); err != nil {
-		log, _ := os.ReadFile(filepath.Join(c.store(), "log"))
-		return fmt.Errorf("%w; its log ends: %s", err, log[max(0, len(log)-500):])
+		return err
 	}
 	var st struct {
 		Pid       int    `json:"pid"`

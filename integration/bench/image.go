@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -100,13 +101,31 @@ func (m *image) remove() {
 	removeWork(m.work)
 }
 
-// removeLeftovers clears away what a killed run left.
+// removeLeftovers clears away what a killed run left: daemons, in whose mount
+// namespace the mounts go on, the loop device and the image.
 func removeLeftovers(base string) {
 	old, _ := filepath.Glob(filepath.Join(base, workPrefix+"*"))
 	for _, dir := range old {
 		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), workPrefix), "-")
 		if n, err := strconv.Atoi(pid); err == nil && unix.Kill(n, 0) == unix.ESRCH {
+			killDaemons(dir)
 			removeWork(dir)
+		}
+	}
+}
+
+// killDaemons ends the processes whose command line names a file below dir.
+func killDaemons(dir string) {
+	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, file := range lines {
+		words, err := os.ReadFile(file)
+		if err != nil || !strings.Contains(string(words), dir+"/") {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil && unix.Kill(pid, unix.SIGKILL) == nil {
+			for deadline := time.Now().Add(5 * time.Second); unix.Kill(pid, 0) == nil && time.Now().Before(deadline); {
+				time.Sleep(5 * time.Millisecond)
+			}
 		}
 	}
 }
