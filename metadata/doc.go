@@ -9,7 +9,7 @@
 //	superblock.go     identity and format of a store       mkfs.go    a new store
 //	keys.go           keys of the tables
 //	inode_record.go   values of tables I                   dirent.go  of D
-//	extent.go         of E, and the part of them in memory
+//	extent.go         of E                            extent_map.go  the part of them in memory
 //	txn.go            one operation: its batch and its change of the counters
 //	inode_cache.go    inodes in memory                     refs.go    the kernel's references
 //	lock.go           locking inodes

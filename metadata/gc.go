@@ -3,6 +3,7 @@ package metadata
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"prismfs/ordered"
 )
@@ -65,6 +66,14 @@ func (s *Store) gcRound() error {
 	if len(empty) == 0 {
 		return nil
 	}
+	// A write that appended to one of them before it was sealed may not have
+	// committed yet: wait for those under way, then count again. Nobody appends
+	// to a sealed segment any more.
+	s.appendGate.Lock()
+	s.appendGate.Unlock()
+	s.counters.mu.Lock()
+	empty = slices.DeleteFunc(empty, func(seg uint32) bool { return s.counters.live[seg] != 0 })
+	s.counters.mu.Unlock()
 	if !s.opts.PlantedFreeEarly {
 		if err := s.barrierForGC(); err != nil {
 			return err
@@ -113,14 +122,15 @@ func (s *Store) evacuate(seg uint32) error {
 // Times and size stay: nothing has changed for anybody.
 func (s *Store) moveExtents(n *inode, seg uint32, lo, hi uint64) error {
 	for pos := lo; pos < hi; {
-		if err := s.loadWindow(Block, n, pos, hi); err != nil {
+		win, err := s.extents(Block, n, pos, hi)
+		if err != nil {
 			return err
 		}
-		i := n.win.at(pos)
-		if i >= len(n.win.ext) || n.win.ext[i].off >= hi {
+		i := win.at(pos)
+		if i >= len(win.ext) || win.ext[i].off >= hi {
 			return nil
 		}
-		e := n.win.ext[i]
+		e := win.ext[i]
 		pos = e.end()
 		if e.kind != extentData || e.seg != seg {
 			continue
@@ -135,7 +145,7 @@ func (s *Store) moveExtents(n *inode, seg uint32, lo, hi uint64) error {
 			return err
 		}
 		t := s.begin()
-		win, grown := s.replaceRange(t, n, e.off, blockUp(e.end()), ext)
+		win, grown := s.replaceRange(t, n.ino, win, e.off, blockUp(e.end()), ext)
 		if grown != 0 {
 			t.end()
 			return fmt.Errorf("metadata: moving an extent of inode %d at %d changed its space by %d", n.ino, e.off, grown)
@@ -145,7 +155,7 @@ func (s *Store) moveExtents(n *inode, seg uint32, lo, hi uint64) error {
 		if err != nil {
 			return err
 		}
-		n.win = win
+		n.ext.store(win)
 	}
 	return nil
 }

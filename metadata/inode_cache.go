@@ -22,7 +22,7 @@ type inode struct {
 	target  []byte // symlinks
 	inline  []byte // small files; valid if haveInline
 	haveInl bool
-	win     window // extents
+	ext     extentMap
 
 	prev, next *inode // the shard's clock list; guarded by the shard
 }
@@ -33,7 +33,7 @@ const (
 )
 
 func (n *inode) memory() int {
-	return inodeBaseMem + cap(n.inline) + len(n.target) + n.win.memory()
+	return inodeBaseMem + cap(n.inline) + len(n.target) + n.ext.memory()
 }
 
 // inodeCache holds inodes within a budget of bytes. Second-chance eviction.

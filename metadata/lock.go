@@ -116,7 +116,7 @@ func (s *Store) adopt(ino Ino) *inode {
 		n, placeholder := s.inodes.pin(ino)
 		if placeholder {
 			n.haveInl = true
-			n.win = wholeWindow()
+			n.ext.store(wholeWindow())
 			return n
 		}
 		// Somebody asked for the number before it was given out (a stale

@@ -93,7 +93,11 @@ func (s *Store) read(w Wait, ino Ino, off uint64, dst []byte, plan *ReadPlan) (k
 	if left := n.attr.Size - off; uint64(len(dst)) > left {
 		dst = dst[:left]
 	}
-	err = s.readLocked(w, n, off, dst, plan)
+	var win window
+	if !n.attr.Inline && n.attr.Blocks > 0 {
+		win, _ = n.ext.find(off, off+uint64(len(dst)))
+	}
+	err = s.readLocked(w, n, &win, off, dst, plan)
 	if err != nil {
 		if plan != nil {
 			plan.Abort()
@@ -115,7 +119,7 @@ func (n *inode) readable(off, size uint64) bool {
 	if off >= n.attr.Size || n.attr.Blocks == 0 {
 		return true
 	}
-	return n.win.covers(off, min(off+size, n.attr.Size))
+	return n.ext.has(off, min(off+size, n.attr.Size))
 }
 
 func (s *Store) loadForRead(w Wait, n *inode, off, size uint64) error {
@@ -125,7 +129,8 @@ func (s *Store) loadForRead(w Wait, n *inode, off, size uint64) error {
 	if off >= n.attr.Size || n.attr.Blocks == 0 {
 		return nil
 	}
-	return s.loadWindow(w, n, off, min(off+size, n.attr.Size))
+	_, err := s.extents(w, n, off, min(off+size, n.attr.Size))
+	return err
 }
 
 // loadInline brings a small file's bytes into memory.
@@ -146,9 +151,9 @@ func (s *Store) loadInline(w Wait, n *inode) error {
 }
 
 // readLocked fills dst from off on; bytes that nothing covers are zeros. The
-// range lies in the file, what readable asks for is in memory, and the inode is
-// locked. With a plan, pieces that are not in memory are left to it.
-func (s *Store) readLocked(w Wait, n *inode, off uint64, dst []byte, plan *ReadPlan) error {
+// range lies in the file and in win (a small file: its bytes are in memory), and
+// the inode is locked. With a plan, pieces that are not in memory are left to it.
+func (s *Store) readLocked(w Wait, n *inode, win *window, off uint64, dst []byte, plan *ReadPlan) error {
 	if n.attr.Inline {
 		k := 0
 		if off < uint64(len(n.inline)) {
@@ -157,27 +162,29 @@ func (s *Store) readLocked(w Wait, n *inode, off uint64, dst []byte, plan *ReadP
 		clear(dst[k:])
 		return nil
 	}
+	return s.readWindow(w, n.ino, win, off, dst, plan)
+}
+
+func (s *Store) readWindow(w Wait, ino Ino, win *window, off uint64, dst []byte, plan *ReadPlan) error {
 	end := off + uint64(len(dst))
 	pos := off
-	if n.attr.Blocks > 0 {
-		for i := n.win.at(off); i < len(n.win.ext) && pos < end; i++ {
-			e := &n.win.ext[i]
-			if e.off >= end {
-				break
-			}
-			if e.off > pos {
-				clear(dst[pos-off : e.off-off])
-				pos = e.off
-			}
-			stop := min(e.end(), end)
-			part := dst[pos-off : stop-off]
-			if e.kind == extentUnwritten {
-				clear(part)
-			} else if err := s.readExtent(w, n.ino, e, pos, part, plan); err != nil {
-				return err
-			}
-			pos = stop
+	for i := win.at(off); i < len(win.ext) && pos < end; i++ {
+		e := &win.ext[i]
+		if e.off >= end {
+			break
 		}
+		if e.off > pos {
+			clear(dst[pos-off : e.off-off])
+			pos = e.off
+		}
+		stop := min(e.end(), end)
+		part := dst[pos-off : stop-off]
+		if e.kind == extentUnwritten {
+			clear(part)
+		} else if err := s.readExtent(w, ino, e, pos, part, plan); err != nil {
+			return err
+		}
+		pos = stop
 	}
 	clear(dst[pos-off:])
 	return nil
@@ -288,11 +295,12 @@ func (s *Store) Lseek(w Wait, ino Ino, off uint64, whence uint32) (uint64, error
 		return 0, ErrNoSuchOffset
 	}
 	for pos := off; pos < size; {
-		if err := s.loadWindow(w, n, pos, pos+1); err != nil {
+		win, err := s.extents(w, n, pos, pos+1)
+		if err != nil {
 			return 0, err
 		}
-		for i := n.win.at(pos); i < len(n.win.ext) && pos < size; i++ {
-			e := &n.win.ext[i]
+		for i := win.at(pos); i < len(win.ext) && pos < size; i++ {
+			e := &win.ext[i]
 			if e.kind == extentUnwritten {
 				continue
 			}
@@ -307,16 +315,16 @@ func (s *Store) Lseek(w Wait, ino Ino, off uint64, whence uint32) (uint64, error
 			}
 			pos = min(blockUp(e.end()), size)
 		}
-		if n.win.hi >= size {
+		if win.hi >= size {
 			if whence == SeekHole {
 				return min(pos, size), nil
 			}
 			return 0, ErrNoSuchOffset
 		}
-		if whence == SeekHole && pos < n.win.hi {
+		if whence == SeekHole && pos < win.hi {
 			return pos, nil
 		}
-		pos = max(pos, n.win.hi)
+		pos = max(pos, win.hi)
 	}
 	if whence == SeekHole {
 		return size, nil

@@ -48,6 +48,10 @@ func (s *Store) Write(w Wait, ino Ino, off uint64, data []byte, flags WriteFlags
 	if flags&WriteKillPriv != 0 {
 		a.killPriv()
 	}
+	if err := s.beginAppend(w); err != nil {
+		return err
+	}
+	defer s.appendGate.RUnlock()
 	t := s.begin()
 	defer t.end()
 	if err := s.dropCapability(w, t, n, &a); err != nil {
@@ -63,6 +67,17 @@ func (s *Store) Write(w Wait, ino Ino, off uint64, data []byte, flags WriteFlags
 	}
 	n.attr = a
 	after()
+	return nil
+}
+
+// beginAppend lets garbage collection know of appends that are not committed
+// yet. The caller releases appendGate after the commit.
+func (s *Store) beginAppend(w Wait) error {
+	if w == Block {
+		s.appendGate.RLock()
+	} else if !s.appendGate.TryRLock() {
+		return ErrWouldBlock
+	}
 	return nil
 }
 
@@ -100,20 +115,30 @@ func (s *Store) writeRange(w Wait, t *txn, n *inode, a *Attr, off uint64, data [
 		copy(buf, n.inline)
 		copy(buf[off-lo:], data)
 		s.dropInline(t, n.ino, a)
-		return s.putBlocks(w, t, n, a, wholeWindow(), lo, buf)
+		win, err := s.putBlocks(w, t, n, a, wholeWindow(), lo, buf)
+		return func() { n.setExtents(win) }, err
 	}
 	win := wholeWindow()
 	if a.Blocks > 0 {
-		if err := s.loadWindow(w, n, lo, blockUp(hi)); err != nil {
+		if win, err = s.extents(w, n, lo, blockUp(hi)); err != nil {
 			return nil, err
 		}
-		win = n.win
 	}
 	return s.writeBlocks(w, t, n, a, win, lo, off, hi, data)
 }
 
 // writeBlocks completes the first and last block of a write and places it.
 func (s *Store) writeBlocks(w Wait, t *txn, n *inode, a *Attr, win window, lo, off, hi uint64, data []byte) (func(), error) {
+	win, err := s.writeWindow(w, t, n, a, win, lo, off, hi, data)
+	if err != nil {
+		return nil, err
+	}
+	return func() { n.setExtents(win) }, nil
+}
+
+// writeWindow puts a write of data at off, which changes the blocks [lo, hi),
+// into t and a, and returns the window as it will be.
+func (s *Store) writeWindow(w Wait, t *txn, n *inode, a *Attr, win window, lo, off, hi uint64, data []byte) (window, error) {
 	end := off + uint64(len(data))
 	if lo == off && hi == end {
 		return s.putBlocks(w, t, n, a, win, lo, data)
@@ -124,18 +149,16 @@ func (s *Store) writeBlocks(w Wait, t *txn, n *inode, a *Attr, win window, lo, o
 			return nil
 		}
 		to = min(to, a.Size)
-		m := inode{ino: n.ino, attr: n.attr, win: win}
-		m.attr.Inline, m.attr.Blocks = false, a.Blocks
-		return s.readLocked(w, &m, from, buf[from-lo:to-lo], nil)
+		return s.readWindow(w, n.ino, &win, from, buf[from-lo:to-lo], nil)
 	}
 	if lo < off {
 		if err := read(lo, off); err != nil {
-			return nil, err
+			return win, err
 		}
 	}
 	if hi > end {
 		if err := read(end, hi); err != nil {
-			return nil, err
+			return win, err
 		}
 	}
 	copy(buf[off-lo:], data)
@@ -150,8 +173,7 @@ func (s *Store) placeInline(w Wait, t *txn, n *inode, a *Attr) (window, error) {
 	if err != nil {
 		return win, err
 	}
-	m := inode{ino: n.ino, win: win}
-	win, grown := s.replaceRange(t, &m, 0, blockUp(uint64(len(n.inline))), ext)
+	win, grown := s.replaceRange(t, n.ino, win, 0, blockUp(uint64(len(n.inline))), ext)
 	a.Blocks = uint64(grown) / 512
 	t.delta.bytes += grown
 	return win, nil
@@ -185,18 +207,32 @@ func (s *Store) appendData(w Wait, ino Ino, off uint64, data []byte) ([]extent, 
 }
 
 // putBlocks places buf at the block boundary lo, replacing what was there.
-func (s *Store) putBlocks(w Wait, t *txn, n *inode, a *Attr, win window, lo uint64, buf []byte) (func(), error) {
+func (s *Store) putBlocks(w Wait, t *txn, n *inode, a *Attr, win window, lo uint64, buf []byte) (window, error) {
 	ext, err := s.appendData(w, n.ino, lo, buf)
 	if err != nil {
-		return nil, err
+		return win, err
 	}
 	end := lo + uint64(len(buf))
-	m := inode{ino: n.ino, win: win}
-	win, grown := s.replaceRange(t, &m, lo, blockUp(end), ext)
+	win, grown := s.replaceRange(t, n.ino, win, lo, blockUp(end), ext)
 	a.Blocks = uint64(int64(a.Blocks) + grown/512)
 	a.Size = max(a.Size, end)
 	t.delta.bytes += grown
-	return func() { n.win, n.inline, n.haveInl = win, nil, true }, nil
+	return win, nil
+}
+
+// setExtents makes win what memory shows of a file with extents.
+func (n *inode) setExtents(win window) {
+	if len(n.inline) > 0 {
+		n.ext.forget()
+	}
+	n.inline, n.haveInl = nil, true
+	n.ext.store(win)
+}
+
+// setInline makes b what memory shows of a small file.
+func (n *inode) setInline(b []byte) {
+	n.inline, n.haveInl = b, true
+	n.ext.forget()
 }
 
 // writeInline writes into the bytes that live in the inode's record.
@@ -215,7 +251,7 @@ func (s *Store) writeInline(w Wait, t *txn, n *inode, a *Attr, off uint64, data 
 	t.putInline(n.ino, b)
 	s.setInline(t, a, len(b))
 	a.Size = max(a.Size, end)
-	return func() { n.inline, n.haveInl, n.win = b, true, wholeWindow() }, nil
+	return func() { n.setInline(b) }, nil
 }
 
 // setInline accounts for a small file of k bytes.
@@ -252,28 +288,29 @@ func (s *Store) resize(w Wait, t *txn, n *inode, a *Attr, size uint64) (after fu
 	case a.Blocks == 0:
 		return nil, nil
 	}
-	if err := s.loadWindow(w, n, blockDown(size), noLimit); err != nil {
+	win, err := s.extents(w, n, blockDown(size), noLimit)
+	if err != nil {
 		return nil, err
 	}
-	win, grown := s.cutAfter(t, n, size)
+	win, grown := s.cutAfter(t, n.ino, win, size)
 	a.Blocks = uint64(int64(a.Blocks) + grown/512)
 	t.delta.bytes += grown
-	return func() { n.win = win }, nil
+	return func() { n.ext.store(win) }, nil
 }
 
 // cutAfter drops every byte of extents from size on. The window covers
 // [blockDown(size), noLimit).
-func (s *Store) cutAfter(t *txn, n *inode, size uint64) (window, int64) {
+func (s *Store) cutAfter(t *txn, ino Ino, win window, size uint64) (window, int64) {
 	var keep []extent
 	lo := blockDown(size)
-	if i := n.win.at(lo); size > lo && i < len(n.win.ext) && n.win.ext[i].off < size {
-		e := n.win.ext[i]
+	if i := win.at(lo); size > lo && i < len(win.ext) && win.ext[i].off < size {
+		e := win.ext[i]
 		if e.off < lo {
 			e = e.tail(lo)
 		}
 		keep = append(keep, e.cut(min(size, e.end())))
 	}
-	return s.replaceRange(t, n, lo, noLimit, keep)
+	return s.replaceRange(t, ino, win, lo, noLimit, keep)
 }
 
 // Fallocate implements FS.
@@ -316,6 +353,10 @@ func (s *Store) Fallocate(w Wait, ino Ino, mode uint32, off, size uint64) error 
 	now := s.timeNow()
 	a.Mtime, a.Ctime = now, now
 	a.killPriv()
+	if err := s.beginAppend(w); err != nil {
+		return err
+	}
+	defer s.appendGate.RUnlock()
 	t := s.begin()
 	defer t.end()
 	if err := s.dropCapability(w, t, n, &a); err != nil {
@@ -355,10 +396,7 @@ func (s *Store) toExtents(w Wait, t *txn, n *inode, a *Attr, lo, hi uint64) (win
 	if a.Blocks == 0 {
 		return wholeWindow(), nil
 	}
-	if err := s.loadWindow(w, n, lo, hi); err != nil {
-		return window{}, err
-	}
-	return n.win, nil
+	return s.extents(w, n, lo, hi)
 }
 
 // reserveRange makes the holes of a range unwritten extents.
@@ -383,15 +421,14 @@ func (s *Store) reserveRange(w Wait, t *txn, n *inode, a *Attr, off, end uint64)
 				next = min(hi, e.off)
 			}
 		}
-		m := inode{ino: n.ino, win: win}
 		var g int64
-		win, g = s.replaceRange(t, &m, pos, next, []extent{{off: pos, length: next - pos, kind: extentUnwritten}})
+		win, g = s.replaceRange(t, n.ino, win, pos, next, []extent{{off: pos, length: next - pos, kind: extentUnwritten}})
 		grown += g
 		pos = next
 	}
 	a.Blocks = uint64(int64(a.Blocks) + grown/512)
 	t.delta.bytes += grown
-	return func() { n.win, n.inline, n.haveInl = win, nil, true }, nil
+	return func() { n.setExtents(win) }, nil
 }
 
 // roomFor refuses a reservation that could never be filled.
@@ -440,13 +477,9 @@ func (s *Store) zeroRange(w Wait, t *txn, n *inode, a *Attr, off, end uint64, ke
 			return nil
 		}
 		to = min(to, a.Size)
-		m := *a
-		after, err := s.writeBlocksZero(w, t, n, &m, win, from, to)
-		if err != nil {
-			return err
-		}
-		win, a.Blocks = after, m.Blocks
-		return nil
+		var err error
+		win, err = s.writeZeros(w, t, n, a, win, from, to)
+		return err
 	}
 	whole := [2]uint64{blockUp(off), blockDown(end)}
 	if end >= a.Size && !keep {
@@ -473,28 +506,20 @@ func (s *Store) zeroRange(w Wait, t *txn, n *inode, a *Attr, off, end uint64, ke
 			if keep {
 				next = []extent{{off: whole[0], length: whole[1] - whole[0], kind: extentUnwritten}}
 			}
-			m := inode{ino: n.ino, win: win}
 			var grown int64
-			win, grown = s.replaceRange(t, &m, whole[0], whole[1], next)
+			win, grown = s.replaceRange(t, n.ino, win, whole[0], whole[1], next)
 			a.Blocks = uint64(int64(a.Blocks) + grown/512)
 			t.delta.bytes += grown
 		}
 	}
-	return func() { n.win, n.inline, n.haveInl = win, nil, true }, nil
+	return func() { n.setExtents(win) }, nil
 }
 
-// writeBlocksZero writes zeros into part of one block and returns the window.
-func (s *Store) writeBlocksZero(w Wait, t *txn, n *inode, a *Attr, win window, from, to uint64) (window, error) {
-	m := inode{ino: n.ino, attr: *a, win: win, haveInl: true}
-	m.attr.Inline = false
-	lo, hi := blockDown(from), to
+// writeZeros writes zeros into part of one block and returns the window.
+func (s *Store) writeZeros(w Wait, t *txn, n *inode, a *Attr, win window, from, to uint64) (window, error) {
+	hi := to
 	if to < a.Size {
 		hi = min(blockUp(to), a.Size)
 	}
-	after, err := s.writeBlocks(w, t, &m, a, win, lo, from, hi, make([]byte, to-from))
-	if err != nil {
-		return window{}, err
-	}
-	after()
-	return m.win, nil
+	return s.writeWindow(w, t, n, a, win, blockDown(from), from, hi, make([]byte, to-from))
 }

@@ -155,7 +155,7 @@ func (s *Store) reclaim(list []Ino) error {
 			case err == nil && !(last && more):
 				s.inodes.kill(n)
 			default:
-				n.win = window{} // what it showed may be gone
+				n.ext.forget() // what it showed may be gone
 			}
 			s.wunlock(n)
 		}

@@ -1,6 +1,7 @@
 package metadata_test
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"flag"
 	"math/rand/v2"
@@ -50,7 +51,7 @@ func compare(t testing.TB, s *metadata.Store, m *model) {
 			w = want[i]
 		}
 		if g != w {
-			t.Fatalf("line %d:\nstore %s\nmodel %s", i, g, w)
+			t.Fatalf("line %d:\nstore %.300s\nmodel %.300s", i, g, w)
 		}
 	}
 }
@@ -108,5 +109,69 @@ func TestRandomOperations(t *testing.T) {
 		if err := d.s.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestRandomWritesToLargeFile has more extents than memory keeps of one file,
+// so that its windows are loaded, joined, split and dropped.
+func TestRandomWritesToLargeFile(t *testing.T) {
+	sd := seed(t)
+	rng := rand.New(rand.NewPCG(sd, 0))
+	disk := simdisk.New(sd)
+	l := newLanes(t)
+	s := newStore(t, disk, l)
+	var a metadata.Attr
+	if err := s.Make(metadata.Block, metadata.RootIno, []byte("f"), &metadata.MakeReq{Mode: 0100644}, &a); err != nil {
+		t.Fatal(err)
+	}
+	const size = 64 << 20
+	want := make([]byte, size)
+	d := &driver{rng: rng}
+	write := func(off uint64, b []byte) {
+		t.Helper()
+		copy(want[off:], b)
+		if err := s.Write(metadata.Block, a.Ino, off, b, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for off := uint64(0); off < size; off += 1 << 20 {
+		write(off, d.bytes(1<<20))
+	}
+	verify := func(off, n uint64) {
+		t.Helper()
+		b := make([]byte, n)
+		if _, err := s.Read(metadata.Block, a.Ino, off, b, nil); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(b, want[off:off+n]) {
+			t.Fatalf("bytes %d to %d differ", off, off+n)
+		}
+	}
+	for i := range 12000 {
+		off := uint64(rng.IntN(size/4096-40)) * 4096
+		switch rng.IntN(40) {
+		case 0:
+			write(off, d.bytes(4096*(1+rng.IntN(40))))
+		case 1:
+			if err := s.Fallocate(metadata.Block, a.Ino, metadata.FallocKeepSize|metadata.FallocPunchHole, off, 8192); err != nil {
+				t.Fatal(err)
+			}
+			clear(want[off : off+8192])
+		case 2:
+			verify(off, 128<<10)
+		default:
+			write(off, d.bytes(4096))
+		}
+		if i%5000 == 4999 {
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			s = openStore(t, disk, l)
+		}
+	}
+	verify(0, size)
+	check(t, s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -90,7 +90,8 @@ type Store struct {
 	leaseEnd atomic.Uint64
 	leaseMu  sync.Mutex
 
-	gcMu sync.Mutex // one round of garbage collection at a time
+	gcMu       sync.Mutex   // one round of garbage collection at a time
+	appendGate sync.RWMutex // shared from the first append of an operation to its commit
 
 	failure atomic.Pointer[error] // first error that turned the store read-only
 
