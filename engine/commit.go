@@ -254,6 +254,10 @@ func (db *DB) write(b *Batch, note []byte) error {
 		db.w.scratch = rec
 	}
 	r := BatchReader{seq: seq, count: count, rest: records}
+	if invariants {
+		assert(r.check() == nil, "batch %d is malformed", seq)
+		assert(seq > db.w.mem.lastSeq, "batch %d comes after %d", seq, db.w.mem.lastSeq)
+	}
 	db.w.mem.apply(r, seq)
 	last := seq + r.span(db.opts.Profile == ordered.Default) - 1
 	db.w.mem.lastSeq = last

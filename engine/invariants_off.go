@@ -2,7 +2,7 @@
 
 package engine
 
-// invariants switches on assertions that are too dear for production.
+// invariants guards assertions that are too dear for production.
 const invariants = false
 
 func assert(bool, string, ...any) {}

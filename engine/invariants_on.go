@@ -4,7 +4,7 @@ package engine
 
 import "fmt"
 
-// invariants switches on assertions that are too dear for production.
+// invariants guards assertions that are too dear for production.
 const invariants = true
 
 // assert panics unless ok: a broken invariant is a bug of this package.

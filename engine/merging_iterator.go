@@ -127,6 +127,11 @@ func (m *mergingIter) moved(ok bool) bool {
 	if len(m.heap) > 1 {
 		m.down(0)
 	}
+	if invariants {
+		for _, it := range m.heap {
+			assert(!m.less(it, m.heap[0]), "heap top %q isn't first", m.heap[0].Key())
+		}
+	}
 	return m.Valid()
 }
 
