@@ -334,7 +334,7 @@ func TestMount8(t *testing.T) {
 		end()
 	}
 
-	must(t, "", "mount", "-t", "prismfs", store, mnt)
+	must(t, "", "mount", "-t", "prismfs", store, mnt, "-o", "nosuid")
 	must(t, "", "mount", "-o", "remount,ro", mnt)
 	wantErrno(t, "write after remount,ro", os.WriteFile(filepath.Join(mnt, "x"), nil, 0o644), syscall.EROFS)
 	must(t, "", "mount", "-o", "remount,rw,noexec", mnt)
