@@ -62,7 +62,8 @@ type Dispatcher struct {
 	o        HandlerOptions
 	blocking *lanes.Blocking
 	cpu      *lanes.Pool
-	server   *Server // nil: none to notify
+	kernel   Notifier // nil: none to notify
+	cached   cachedPages
 
 	entryValid, attrValid, negativeValid validity
 
@@ -85,17 +86,23 @@ func NewHandler(st metadata.FS, o HandlerOptions) *Dispatcher {
 	return d
 }
 
-// SetServer names the server whose kernel is told of changes that it does not
+// Notifier is the part of a Server that tells the kernel of changes that it does
+// not expect.
+type Notifier interface {
+	InvalInode(ino uint64, off, n int64) error
+}
+
+// SetNotifier says who tells the kernel of changes that it does not
 // expect. Call it, if at all, before Serve.
-func (d *Dispatcher) SetServer(s *Server) { d.server = s }
+func (d *Dispatcher) SetNotifier(n Notifier) { d.kernel = n }
 
 // attrChanged makes the kernel ask for attributes again that a request other
 // than SETATTR has changed behind its back.
 func (c *call) attrChanged(ino metadata.Ino) {
-	if c.d.server == nil {
+	if c.d.kernel == nil {
 		return
 	}
-	if err := c.d.server.InvalInode(uint64(ino), -1, 0); err != nil {
+	if err := c.d.kernel.InvalInode(uint64(ino), -1, 0); err != nil {
 		c.log(err)
 	}
 }

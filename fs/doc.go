@@ -12,6 +12,7 @@
 //	transport_devfuse.go  read(2) and write(2) on /dev/fuse
 //	transport_uring.go    FUSE over io_uring, one ring per possible CPU
 //	notify.go             invalidations sent to the kernel
+//	cached_pages.go       what the kernel may hold, for O_DIRECT writes
 //
 // # A request's way
 //

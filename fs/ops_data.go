@@ -15,6 +15,9 @@ import (
 func (d *Dispatcher) opRead(c *call, w metadata.Wait) (int, error) {
 	in := c.r.Op()
 	ino, off, dst := metadata.Ino(c.r.Node()), le.Uint64(in[8:]), c.r.Out[:le.Uint32(in[16:])]
+	if le.Uint32(in[32:])&syscall.O_DIRECT == 0 {
+		d.cached.add(ino)
+	}
 	if w == metadata.Block {
 		return d.st.Read(w, ino, off, dst, nil)
 	}
@@ -171,12 +174,23 @@ func (d *Dispatcher) opWrite(c *call, w metadata.Wait) (int, error) {
 			flags |= metadata.WriteKeepTimes
 		}
 	}
-	if err := d.st.Write(w, metadata.Ino(c.r.Node()), le.Uint64(in[8:]), c.r.Data[:size], flags); err != nil {
+	ino, how := metadata.Ino(c.r.Node()), le.Uint32(in[32:])
+	direct := how&syscall.O_DIRECT != 0 && wf&writeCache == 0
+	if !direct {
+		d.cached.add(ino)
+	}
+	if err := d.st.Write(w, ino, le.Uint64(in[8:]), c.r.Data[:size], flags); err != nil {
 		return 0, err
 	}
 	le.PutUint32(c.r.Out, size)
 	le.PutUint32(c.r.Out[4:], 0)
-	if le.Uint32(in[32:])&syscall.O_DSYNC != 0 {
+	durable := how&syscall.O_DSYNC != 0
+	if direct && d.kernel != nil && d.cached.has(ino) {
+		d.async.Add(1)
+		go c.finishDirectWrite(durable)
+		return 0, errAsync
+	}
+	if durable {
 		c.startSync(8)
 		return 0, errAsync
 	}

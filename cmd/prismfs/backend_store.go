@@ -127,7 +127,7 @@ func (storeBackend) mount(v volume, store, mnt string, s *mountSettings, l *log.
 	}, sv.handler)
 	switch {
 	case err == nil:
-		sv.handler.SetServer(srv)
+		sv.handler.SetNotifier(srv)
 		return srv, nil
 	case errors.Is(err, fs.ErrNoFuse):
 		return nil, failf(exitSystem, "this kernel offers no FUSE: load it with `modprobe fuse`")

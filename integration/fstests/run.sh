@@ -83,8 +83,10 @@ ln -s "$dir"/* "$work/suite/"
 rm "$work/suite/common"
 mkdir "$work/suite/common"
 ln -s "$dir"/common/* "$work/suite/common/"
-rm "$work/suite/common/rc"
-printf '. %q\n. %q\n' "$dir/common/rc" "$here/overrides.sh" >"$work/suite/common/rc"
+for f in rc attr; do
+	rm "$work/suite/common/$f"
+	{ printf '. %q\n' "$dir/common/$f"; cat "$here/overrides_$f.sh"; } >"$work/suite/common/$f"
+done
 
 cat >"$work/local.config" <<END
 export FSTYP=fuse

@@ -101,13 +101,6 @@ _unmount()
 	_prismfs_orig_unmount "${args[@]}"
 }
 
-# The kernel's FUSE hands on ACLs of at most a page: a header of 4 bytes and 8
-# for each entry.
-_acl_get_max()
-{
-	echo 511
-}
-
 # Times are 64 bits wide.
 _filesystem_timestamp_range()
 {
