@@ -66,11 +66,11 @@ fuzz: ## fuzz every decoder for FUZZTIME (20s each)
 integration: deps build ## real mounts only (RUN=regexp chooses)
 	PRISMFS_BIN='$(CURDIR)/$(BIN)' $(GO) test -count=1 -timeout 60m -v -run '$(or $(RUN),.)' ./integration
 
-bench: ## compare with ext4 and a loopback mount, into BENCH.md (ROWS=regexp ROUNDS=3 CONTENDERS=...)
-	cd integration/bench && $(GO) run . -out '$(CURDIR)/BENCH.md' $(if $(ROWS),-rows '$(ROWS)') $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(CONTENDERS),-contenders '$(CONTENDERS)')
+bench: ## compare with ext4 and a loopback mount, into BENCH.md (ROWS=regexp ROUNDS=3 CONTENDERS=... SIZE=GiB DIR=...)
+	cd integration/bench && $(GO) run . -out '$(CURDIR)/BENCH.md' $(if $(ROWS),-rows '$(ROWS)') $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(CONTENDERS),-contenders '$(CONTENDERS)') $(if $(SIZE),-size $(SIZE)) $(if $(DIR),-dir '$(DIR)')
 
-profile: ## one row of bench, with a CPU profile of the daemon (WORKLOAD=create4k-1)
-	cd integration/bench && $(GO) run . -profile '$(or $(WORKLOAD),create4k-1)'
+profile: ## rows of bench with a CPU profile of the daemon (WORKLOAD=create4k-1)
+	cd integration/bench && $(GO) run . -profile -profile-dir '$(CURDIR)' -size 4 -rows '^($(or $(WORKLOAD),create4k-1))' $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(DIR),-dir '$(DIR)')
 
 microbench: ## benchmarks of the packages (BENCH=regexp chooses)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(UNIT)

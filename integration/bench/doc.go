@@ -4,7 +4,7 @@
 //	make bench                                 every row, 3 rounds, into BENCH.md
 //	make bench ROWS='create|stat' ROUNDS=1     some rows
 //	make bench CONTENDERS=ext4,prismfs,devfuse,writeback,loopback
-//	make profile WORKLOAD=create4k-1           one row, CPU profile of the daemon
+//	make profile WORKLOAD=create4k-1           the row with a CPU profile of the daemon
 //
 // It is a module of its own, so that prismfs does not depend on its rivals.
 //

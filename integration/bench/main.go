@@ -80,8 +80,8 @@ func benchMain() error {
 		contenders = flag.String("contenders", "ext4,prismfs,loopback", "of ext4, prismfs, devfuse (prismfs over /dev/fuse), writeback (prismfs -o writeback), loopback")
 		list       = flag.Bool("list", false, "list the rows")
 		out        = flag.String("out", "", "file that gets the tables as its first section (default: only standard output)")
-		profile    = flag.String("profile", "", "profile the prismfs daemon while this row runs")
-		pprofFile  = flag.String("cpuprofile", "cpu.prof", "where -profile leaves the profile")
+		profile    = flag.Bool("profile", false, "profile the prismfs daemon while the rows run")
+		profileDir = flag.String("profile-dir", ".", "where -profile leaves cpu-ROW.prof")
 	)
 	flag.Parse()
 	if *list {
@@ -129,17 +129,16 @@ func benchMain() error {
 	if err != nil {
 		return err
 	}
-	all := allRows(t)
-	if *profile != "" {
-		return b.profile(all, *profile, *pprofFile)
-	}
-	for _, r := range all {
+	for _, r := range allRows(t) {
 		if only.MatchString(r.id) {
 			b.rows = append(b.rows, r)
 		}
 	}
 	if len(b.rows) == 0 {
 		return fmt.Errorf("no row matches %q: -list shows them", *rows)
+	}
+	if *profile {
+		return b.profile(b.rows, *profileDir)
 	}
 	if err := b.measureAll(); err != nil {
 		return err

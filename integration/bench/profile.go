@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 )
 
@@ -22,18 +21,9 @@ type laneStats struct {
 
 type laneHistogram struct{ Samples, P50, P99, Max int64 }
 
-// profile runs one row for prismfs while its daemon profiles itself.
-func (b *bench) profile(all []row, name, file string) error {
-	var r *row
-	for i := range all {
-		if strings.HasPrefix(all[i].id, name) {
-			r = &all[i]
-			break
-		}
-	}
-	if r == nil {
-		return fmt.Errorf("no row %q: -list shows them", name)
-	}
+// profile runs rows for prismfs while its daemon profiles itself, each as many
+// times as there are rounds: one run is too short for many samples.
+func (b *bench) profile(rows []row, out string) error {
 	var s *site
 	for _, candidate := range b.sites {
 		if _, ok := candidate.c.(*prismfs); ok {
@@ -45,11 +35,18 @@ func (b *bench) profile(all []row, name, file string) error {
 		return errors.New("-profile needs prismfs among the contenders")
 	}
 	b.sites = []*site{s}
-	if err := b.resetAll(); err != nil {
-		return err
+	for i := range rows {
+		if err := b.profileRow(&rows[i], s, out); err != nil {
+			return fmt.Errorf("%s: %w", rows[i].id, err)
+		}
 	}
+	return nil
+}
+
+func (b *bench) profileRow(r *row, s *site, out string) error {
 	c := s.c.(*prismfs)
 	var before, after prismfsStats
+	var files []string
 	b.beforeRun = func(contender) error {
 		return errors.Join(c.ask("stats", &before), run("", c.program, "profile", c.dir(), "start"))
 	}
@@ -61,18 +58,30 @@ func (b *bench) profile(all []row, name, file string) error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(os.WriteFile(file, p, 0o644), c.ask("stats", &after))
+		files = append(files, filepath.Join(b.image.work, fmt.Sprintf("%s-%d.prof", r.id, len(files))))
+		return errors.Join(os.WriteFile(files[len(files)-1], p, 0o644), c.ask("stats", &after))
 	}
-	sm := b.measure(r, s)
-	if sm.err != nil {
-		return sm.err
+	fmt.Printf("== %s\n", r.label)
+	for range b.rounds {
+		if err := b.resetAll(); err != nil {
+			return err
+		}
+		sm := b.measure(r, s)
+		if sm.err != nil {
+			return fmt.Errorf("%w%s", sm.err, logEnd(c))
+		}
+		fmt.Printf("%d operations in %.3f s, %.0f a second; daemon: CPU %.1f µs each, peak %d MiB; requests each: %s\n",
+			sm.ops, sm.took.Seconds(), sm.perSecond(), float64(sm.cpu.Microseconds())/float64(max(sm.ops, 1)), sm.rss>>20, describeRequests(&sm))
 	}
-	fmt.Printf("%s: %d operations in %.3f s, %.0f a second, daemon CPU %.1f µs each, peak %d MiB\nrequests per operation: %s\n\n",
-		r.label, sm.ops, sm.took.Seconds(), sm.perSecond(), float64(sm.cpu.Microseconds())/float64(max(sm.ops, 1)), sm.rss>>20, describeRequests(&sm))
-	printLanes("lanes before", before.Store.Lanes)
-	printLanes("lanes after", after.Store.Lanes)
-	out, err := exec.Command("go", "tool", "pprof", "-top", "-nodecount=40", c.program, file).CombinedOutput()
-	fmt.Printf("%s\n", out)
+	fmt.Println()
+	printLanes("before the last", before.Store.Lanes)
+	printLanes("after it", after.Store.Lanes)
+	merged := filepath.Join(out, "cpu-"+r.id+".prof")
+	if err := run("", "go", append([]string{"tool", "pprof", "-proto", "-output=" + merged, c.program}, files...)...); err != nil {
+		return err
+	}
+	top, err := exec.Command("go", "tool", "pprof", "-top", "-nodecount=25", c.program, merged).CombinedOutput()
+	fmt.Printf("%s\n", top)
 	return err
 }
 

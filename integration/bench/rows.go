@@ -40,12 +40,13 @@ const (
 
 // Sizes of the rows, chosen so that a round takes about a minute a contender.
 const (
-	nameCount   = 8000 // files of the rows about names
-	dirCount    = 10000
+	nameCount   = 10000 // files of the rows about names
+	dirCount    = 20000 // files of the directory that is looked at
+	openCount   = 8000  // of which so many are read
 	bigMiB      = 512
 	textMiB     = 256
-	readCount   = 4000 // random reads a thread with 1 thread
-	readCount16 = 1000 // and with 16
+	readCount   = 4000 // random reads with 1 thread
+	readCount16 = 1000 // random reads a thread with 16
 	overwrites  = 20000
 	insertCount = 300
 )
@@ -187,15 +188,15 @@ func needOneDir(s *site) error {
 	return err
 }
 
-// shuffledRow calls f with the files of oneDir in random order.
-func shuffledRow(id, label string, threads int, target float64, f func(name string, buf []byte) error) row {
+// shuffledRow calls f with files of oneDir in random order.
+func shuffledRow(id, label string, threads, files int, target float64, f func(name string, buf []byte) error) row {
 	return row{
 		id: fmt.Sprintf("%s-%d", id, threads), label: threadLabel(label, threads), target: target, cold: true,
 		prepare: needOneDir,
 		run: func(s *site) (int, time.Duration, error) {
 			order := rand.New(rand.NewPCG(1, 2)).Perm(dirCount)
 			prefix := threadDir(s, oneDir, 0) + "/a"
-			each := dirCount / threads
+			each := files / threads
 			took, err := onThreads(threads, func(w int) error {
 				buf := make([]byte, block)
 				for _, i := range order[w*each : (w+1)*each] {
@@ -504,8 +505,8 @@ func allRows(t *tree) []row {
 				})
 				return nameCount, took, err
 			}},
-		shuffledRow("stat", "stat in random order, cold", 1, .55, stat),
-		shuffledRow("stat", "stat in random order, cold", 4, .40, stat),
+		shuffledRow("stat", "stat in random order, cold", 1, dirCount, .55, stat),
+		shuffledRow("stat", "stat in random order, cold", 4, dirCount, .40, stat),
 		{id: "liststat", label: "list + stat of a directory, cold", target: .80, cold: true, prepare: needOneDir,
 			run: func(s *site) (n int, took time.Duration, err error) {
 				took, err = onThreads(1, func(int) (err error) {
@@ -514,11 +515,11 @@ func allRows(t *tree) []row {
 				})
 				return n, took, err
 			}},
-		shuffledRow("read4k", "open + read + close 4 KiB, cold", 1, 1.8, read),
-		shuffledRow("read4k", "open + read + close 4 KiB, cold", 4, 1.8, read),
+		shuffledRow("read4k", "open + read + close 4 KiB, cold", 1, openCount, 1.8, read),
+		shuffledRow("read4k", "open + read + close 4 KiB, cold", 4, openCount, 1.8, read),
 		renameRow(1, .50), renameRow(4, .35),
 		unlinkRow(1, .47), unlinkRow(4, .22),
-		appendRow(1, 300, 1.3), appendRow(16, 60, 1.2),
+		appendRow(1, 300, 1.3), appendRow(16, 150, 1.2),
 		{id: "createsync-16", label: threadLabel("create 4 KiB + fsync", 16), target: 1.0,
 			prepare: func(s *site) error {
 				if err := os.RemoveAll(s.path("createsync")); err != nil {
@@ -527,7 +528,7 @@ func allRows(t *tree) []row {
 				return makeThreadDirs(s, "createsync", 16)
 			},
 			run: func(s *site) (int, time.Duration, error) {
-				return createFiles(s, "createsync", 16, 16*40, block, true)
+				return createFiles(s, "createsync", 16, 16*100, block, true)
 			}},
 		{id: "seqwrite", label: "sequential write 1 MiB + fsync", unit: mebibytes, target: 1.0,
 			run: func(s *site) (int, time.Duration, error) {
