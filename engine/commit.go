@@ -33,6 +33,7 @@ const (
 	opApply commitOp = iota
 	opNote
 	opRotate
+	opRoom
 	opClose
 )
 
@@ -72,6 +73,11 @@ func runCommit(j *lanes.Job) {
 		if db.w.mem.empty() {
 			r.err = nil
 		} else {
+			r.err = db.rotate(0)
+		}
+	case r.op == opRoom:
+		r.err = nil
+		if !db.w.mem.room(&roomProbe, true) || db.walFilled() > db.walLimit() {
 			r.err = db.rotate(0)
 		}
 	case r.op == opNote:
@@ -165,6 +171,32 @@ func (db *DB) slowDown() {
 	db.mu.Lock()
 	db.stats.Slowdowns++
 	db.mu.Unlock()
+}
+
+// roomProbe is a batch of the size that WaitRoom asks for.
+var roomProbe = Batch{data: make([]byte, 16<<10), count: 64}
+
+// WaitRoom returns when an ordinary batch will probably be applied without
+// waiting. Callers that hold locks while they apply ask first, so that they
+// don't wait with them held.
+//
+//   - Errors: as Apply.
+func (db *DB) WaitRoom() error {
+	if db.opts.ReadOnly {
+		return ErrReadOnly
+	}
+	if v := db.view.Load(); v != nil && len(v.ver.levels[0]) >= l0Slowdown {
+		db.slowDown()
+	}
+	r := commitReqs.Get().(*commitReq)
+	r.op = opRoom
+	err := db.onLane(r)
+	if err == errNoRoom {
+		err = db.retryForRoom(r)
+	}
+	*r = commitReq{}
+	commitReqs.Put(r)
+	return err
 }
 
 // retryForRoom repeats r until it isn't refused for want of room. It gives up

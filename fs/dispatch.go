@@ -3,6 +3,7 @@ package fs
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -70,6 +71,7 @@ type Dispatcher struct {
 	requests              [opSlots]atomic.Uint64 // slot 0: opcodes unknown here
 	parked, async, errors atomic.Uint64
 	logGate               logGate
+	changes               changeQueue
 }
 
 // NewHandler makes the handler for a store.
@@ -83,6 +85,7 @@ func NewHandler(st metadata.FS, o HandlerOptions) *Dispatcher {
 		negativeValid: validityOf(o.NegativeTimeout),
 	}
 	d.logGate.now = time.Now
+	d.changes.limit = max(1, d.blocking.Workers()-1)
 	return d
 }
 
@@ -179,6 +182,8 @@ type call struct {
 	d *Dispatcher
 	r *Request
 
+	next *call // in the changeQueue
+
 	attr   metadata.Attr
 	set    metadata.SetAttr
 	mk     metadata.MakeReq
@@ -249,8 +254,23 @@ func (d *Dispatcher) Handle(r *Request) {
 // park sends the request to where it may block.
 func (c *call) park() {
 	c.d.parked.Add(1)
+	if c.change() && !c.d.changes.admit(c) {
+		return
+	}
+	c.submit()
+}
+
+// change says whether the request changes the store, and so may have to wait
+// until the store has caught up.
+func (c *call) change() bool { return operations[c.r.Opcode()].change }
+
+func (c *call) submit() {
 	if err := c.d.blocking.Submit(&c.r.Job); err != nil {
+		d, change := c.d, c.change()
 		c.end(0, fmt.Errorf("%w: %w", errRefused, err))
+		if change {
+			d.changes.leave()
+		}
 	}
 }
 
@@ -261,7 +281,53 @@ func runParked(j *lanes.Job) {
 	if err != nil && errors.Is(err, metadata.ErrWouldBlock) {
 		n, err = 0, errBlocked
 	}
-	c.end(n, err)
+	d, change := c.d, c.change()
+	c.end(n, err) // the call may be another request's from here on
+	if change {
+		d.changes.leave()
+	}
+}
+
+// changeQueue keeps parked changes, which may wait for a flush or for room on
+// the disk, from taking every worker of the BlockingIO lane: a lookup that has to
+// read a table must not stand behind them. The rest of them wait here, in order.
+type changeQueue struct {
+	mu         sync.Mutex
+	limit      int // workers that changes may take
+	running    int
+	head, tail *call
+}
+
+// admit says whether c may go to the lane now; else leave submits it later.
+func (q *changeQueue) admit(c *call) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.running < q.limit {
+		q.running++
+		return true
+	}
+	c.next = nil
+	if q.tail == nil {
+		q.head = c
+	} else {
+		q.tail.next = c
+	}
+	q.tail = c
+	return false
+}
+
+func (q *changeQueue) leave() {
+	q.mu.Lock()
+	c := q.head
+	if c == nil {
+		q.running--
+	} else if q.head = c.next; q.head == nil {
+		q.tail = nil
+	}
+	q.mu.Unlock()
+	if c != nil {
+		c.submit()
+	}
 }
 
 // end ends the request as its operation said. The call must not be used after.

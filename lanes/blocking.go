@@ -25,6 +25,9 @@ func NewBlocking(name string, workers int, steal bool) *Blocking {
 	return b
 }
 
+// Workers is how many jobs the lane runs at a time.
+func (b *Blocking) Workers() int { return len(b.c.workers) }
+
 // Submit queues j to a worker, an idle one first.
 func (b *Blocking) Submit(j *Job) error { return b.c.submit(b.c.pick(), j, submitFast) }
 

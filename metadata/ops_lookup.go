@@ -118,6 +118,9 @@ func (s *Store) Setattr(w Wait, ino Ino, req *SetAttr, out *Attr) error {
 	if err := s.writable(); err != nil {
 		return err
 	}
+	if err := s.needRoom(w); err != nil {
+		return err
+	}
 	n, err := s.wlock(w, ino)
 	if err != nil {
 		return err

@@ -300,6 +300,9 @@ func (s *Store) remove(w Wait, parent Ino, name []byte, dir bool) error {
 	if err := s.writable(); err != nil {
 		return err
 	}
+	if err := s.needRoom(w); err != nil {
+		return err
+	}
 	var child Ino // known from the round before
 	for {
 		var set lockSet

@@ -58,7 +58,10 @@ func (p *space) expire() { p.until.Store(0) }
 // the disk is full. A blocking caller first waits for deletions under way and
 // collects what garbage there is.
 func (s *Store) needSpace(w Wait, n int64) error {
-	if s.space.take(n, s.now()) {
+	if err := s.needRoom(w); err != nil {
+		return err
+	}
+	if !s.db.Low() && s.space.take(n, s.now()) {
 		return nil
 	}
 	if w == NoWait {
@@ -68,11 +71,20 @@ func (s *Store) needSpace(w Wait, n int64) error {
 	if dead, _ := s.unusedSpace(); dead > 0 {
 		s.collectGarbage()
 		s.space.expire()
-		if s.space.take(n, s.now()) {
+		if !s.db.Low() && s.space.take(n, s.now()) {
 			return nil
 		}
 	}
 	return ErrNoSpace
+}
+
+// needRoom lets a caller that may wait do so before it takes locks, when the
+// engine is behind with flushing: what waits holds up nobody else.
+func (s *Store) needRoom(w Wait) error {
+	if w == NoWait {
+		return nil
+	}
+	return s.db.WaitRoom()
 }
 
 // unusedSpace is what segments take without needing it, in bytes: dead is what
