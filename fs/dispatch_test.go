@@ -89,6 +89,15 @@ func fails(err error) func(*fakeFS) { return func(f *fakeFS) { f.err = err } }
 
 func holds(data string) func(*fakeFS) { return func(f *fakeFS) { f.data = []byte(data) } }
 
+// mode gives the inode a mode; moded is the answer with it.
+func mode(m uint32) func(*fakeFS) { return func(f *fakeFS) { f.attr.Mode = m } }
+
+func moded(m uint32) []byte {
+	a := sampleAttr
+	a.Mode = m
+	return out(fuse.AttrOut{AttrValid: day, Attr: wantAttr(&a)})
+}
+
 // flagged gives the inode flags of chattr.
 func flagged(fl uint32) func(*fakeFS) { return func(f *fakeFS) { f.attr.Flags = fl } }
 
@@ -151,9 +160,15 @@ func opTests() []opTest {
 		{name: "setattr truncate by handle, with its time", op: OpSetattr, in: setattrIn(func(s *fuse.SetAttrIn) { s.Valid, s.Mtime = fuse.FATTR_SIZE|fuse.FATTR_FH|fuse.FATTR_MTIME, 9 }),
 			calls: setattrCall(metadata.SetAttr{Mask: metadata.SetSize | metadata.SetMtime, Mtime: metadata.Time{Sec: 9}}), body: wantAttrOut()},
 		{name: "setattr nothing drops privileges", op: OpSetattr, in: setattrIn(func(s *fuse.SetAttrIn) { s.Valid = fuse.FATTR_FH }),
-			calls: setattrCall(metadata.SetAttr{Mask: metadata.SetKillPriv}), body: wantAttrOut()},
+			calls: "Getattr 5; " + setattrCall(metadata.SetAttr{Mask: metadata.SetKillPriv}), body: wantAttrOut()},
 		{name: "setattr only ctime drops privileges", op: OpSetattr, in: setattrIn(func(s *fuse.SetAttrIn) { s.Valid, s.Ctime = fuse.FATTR_CTIME, 1 }),
-			calls: setattrCall(metadata.SetAttr{Mask: metadata.SetKillPriv | metadata.SetCtime, Ctime: metadata.Time{Sec: 1}}), body: wantAttrOut()},
+			calls: "Getattr 5; " + setattrCall(metadata.SetAttr{Mask: metadata.SetKillPriv | metadata.SetCtime, Ctime: metadata.Time{Sec: 1}}), body: wantAttrOut()},
+		{name: "setattr nothing drops only S_ISGID", op: OpSetattr, in: setattrIn(func(s *fuse.SetAttrIn) {}), setup: mode(0o102666),
+			calls: "Getattr 5; " + setattrCall(metadata.SetAttr{Mask: metadata.SetKillPriv | metadata.SetKillSgid}), body: moded(0o102666)},
+		{name: "setattr nothing leaves a mode without S_ISGID", op: OpSetattr, in: setattrIn(func(s *fuse.SetAttrIn) {}), setup: mode(0o104666),
+			calls: "Getattr 5; " + setattrCall(metadata.SetAttr{Mask: metadata.SetKillPriv}), body: moded(0o104666)},
+		{name: "setattr nothing by a stranger", op: OpSetattr, in: setattrIn(func(s *fuse.SetAttrIn) {}), setup: mode(0o106666),
+			calls: "Getattr 5; " + setattrCall(metadata.SetAttr{Mask: metadata.SetKillPriv | metadata.SetKillSgid}), body: moded(0o106666)},
 		{name: "setattr bad nanoseconds", op: OpSetattr, in: setattrIn(func(s *fuse.SetAttrIn) { s.Valid, s.Mtimensec = fuse.FATTR_MTIME, 1e9 }), errno: syscall.EINVAL},
 
 		{name: "readlink", op: OpReadlink, setup: holds("tar/get"), calls: "Readlink 5 4095", body: []byte("tar/get")},

@@ -1,6 +1,8 @@
 package fs
 
 import (
+	"syscall"
+
 	"prismfs/metadata"
 )
 
@@ -153,8 +155,16 @@ func (d *Dispatcher) opSetattr(c *call, w metadata.Wait) (int, error) {
 		s.Mask |= metadata.SetMtime
 		s.Mtime = metadata.Time{Sec: int64(le.Uint64(in[40:])), Nsec: le.Uint32(in[60:])}
 	}
-	if valid&fattrKillSuidgid != 0 || s.Mask == 0 {
+	if valid&fattrKillSuidgid != 0 {
 		s.Mask |= metadata.SetKillPriv
+	} else if s.Mask == 0 {
+		s.Mask = metadata.SetKillPriv
+		if err := d.st.Getattr(w, metadata.Ino(c.r.Node()), &c.attr); err != nil {
+			return 0, err
+		}
+		if losesSgid(&c.attr, c.r) {
+			s.Mask |= metadata.SetKillSgid
+		}
 	}
 	if valid&fattrCtime != 0 {
 		s.Mask |= metadata.SetCtime
@@ -167,6 +177,22 @@ func (d *Dispatcher) opSetattr(c *call, w metadata.Wait) (int, error) {
 		return 0, err
 	}
 	return d.putAttrOut(c.r.Out, &c.attr), nil
+}
+
+// losesSgid tells whether a file whose group may not execute it loses S_ISGID
+// as well: not if the caller may give it this bit. The kernel has found that
+// something is to go; if that can't be S_ISUID, it is this.
+//
+//   - Source: setattr_should_drop_sgid in the kernel's fs/attr.c.
+func losesSgid(a *metadata.Attr, r *Request) bool {
+	if a.Mode&(syscall.S_ISGID|syscall.S_IXGRP) != syscall.S_ISGID {
+		return false
+	}
+	if a.Mode&syscall.S_ISUID == 0 {
+		return true
+	}
+	who := callerOf(r)
+	return !who.in(a.Gid) && !who.has(capFsetid)
 }
 
 // ioctls that are answered, each also with the size that a 32-bit program uses.

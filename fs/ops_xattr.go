@@ -2,9 +2,6 @@ package fs
 
 import (
 	"bytes"
-	"fmt"
-	"os"
-	"strconv"
 
 	"prismfs/metadata"
 )
@@ -87,29 +84,10 @@ func (d *Dispatcher) opListxattr(c *call, w metadata.Wait) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if bytes.Contains(v, trustedPrefix) && !mayAdminister(c.r.Pid()) {
+	if bytes.Contains(v, trustedPrefix) && !callerOf(c.r).has(capSysAdmin) {
 		v = withoutTrusted(v)
 	}
 	return c.putXattr(v)
-}
-
-// capSysAdmin is CAP_SYS_ADMIN's bit in the sets of /proc/PID/status.
-const capSysAdmin = 1 << 21
-
-// mayAdminister tells whether a thread has CAP_SYS_ADMIN. One that can't be seen
-// from here has not.
-func mayAdminister(pid uint32) bool {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return false
-	}
-	_, rest, ok := bytes.Cut(status, []byte("\nCapEff:\t"))
-	if !ok {
-		return false
-	}
-	set, _, _ := bytes.Cut(rest, []byte("\n"))
-	caps, err := strconv.ParseUint(string(set), 16, 64)
-	return err == nil && caps&capSysAdmin != 0
 }
 
 // withoutTrusted copies a list of NUL-terminated names.

@@ -59,7 +59,7 @@ type Attr struct {
 type SetMask uint32
 
 // Bits of SetMask. SetKillPriv clears suid, and sgid where the group may
-// execute, of anything but a directory.
+// execute, of anything but a directory; SetKillSgid clears sgid in any case.
 const (
 	SetMode SetMask = 1 << iota
 	SetUid
@@ -73,6 +73,7 @@ const (
 	SetKillPriv
 	SetFlags
 	SetProject
+	SetKillSgid
 )
 
 // SetAttr is one atomic change of attributes. A zero mask still sets ctime.

@@ -191,6 +191,9 @@ func (s *Store) Setattr(w Wait, ino Ino, req *SetAttr, out *Attr) error {
 	}
 	if m&SetKillPriv != 0 && m&SetMode == 0 {
 		a.killPriv()
+		if m&SetKillSgid != 0 && !a.isDir() {
+			a.Mode &^= modeSetgid
+		}
 	}
 	t.putInode(&a, n.target)
 	if err := t.commit(w); err != nil {
