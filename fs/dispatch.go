@@ -265,8 +265,8 @@ func (c *call) park() {
 func (c *call) change() bool { return operations[c.r.Opcode()].change }
 
 func (c *call) submit() {
-	if err := c.d.blocking.Submit(&c.r.Job); err != nil {
-		d, change := c.d, c.change()
+	d, change := c.d, c.change()
+	if err := d.blocking.Submit(&c.r.Job); err != nil {
 		c.end(0, fmt.Errorf("%w: %w", errRefused, err))
 		if change {
 			d.changes.leave()
@@ -277,12 +277,14 @@ func (c *call) submit() {
 // runParked runs a parked request's operation again, on the BlockingIO lane.
 func runParked(j *lanes.Job) {
 	c := j.Arg.(*call)
-	n, err := operations[c.r.Opcode()].run(c.d, c, metadata.Block)
+	// From its answer on, which may come during run, the call may be another
+	// request's.
+	d, change := c.d, c.change()
+	n, err := operations[c.r.Opcode()].run(d, c, metadata.Block)
 	if err != nil && errors.Is(err, metadata.ErrWouldBlock) {
 		n, err = 0, errBlocked
 	}
-	d, change := c.d, c.change()
-	c.end(n, err) // the call may be another request's from here on
+	c.end(n, err)
 	if change {
 		d.changes.leave()
 	}
