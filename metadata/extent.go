@@ -15,7 +15,7 @@ const BlockSize = 4096
 const extentMax = 128 << 10
 
 // maxFileSize is where EFBIG begins, in bytes.
-const maxFileSize = 1 << 62
+const maxFileSize = 1<<63 - 1
 
 // Kinds of extents. Ranges of a file that no extent covers are holes.
 const (

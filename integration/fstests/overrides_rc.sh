@@ -106,3 +106,9 @@ _filesystem_timestamp_range()
 {
 	echo "$((1 << 63)) $(((1 << 63) - 1))"
 }
+
+# Names are bytes.
+_require_names_are_bytes()
+{
+	true
+}
