@@ -21,9 +21,10 @@ type contender interface {
 	reset() error // starts empty, as before the first mount; the image is mounted
 	mount() error
 	unmount() error
-	dir() string // where clients see it
-	pid() int    // of its daemon while mounted, 0: it has none
-	sync() error // everything done so far is durable
+	programFile() string // what mount runs, "": nothing
+	dir() string         // where clients see it
+	pid() int            // of its daemon while mounted, 0: it has none
+	sync() error         // everything done so far is durable
 	// requests counts the FUSE requests so far by operation; nil: unknown.
 	requests() (map[string]int64, error)
 }
@@ -76,6 +77,7 @@ func (c *native) reset() error                        { return emptyDirs(c.dir()
 func (c *native) mount() error                        { return nil }
 func (c *native) unmount() error                      { return nil }
 func (c *native) pid() int                            { return 0 }
+func (c *native) programFile() string                 { return "" }
 func (c *native) sync() error                         { return c.image.sync() }
 func (c *native) requests() (map[string]int64, error) { return nil, nil }
 
@@ -85,16 +87,17 @@ type prismfs struct {
 	label   string
 	program string
 	options string // of mount
-	daemon  int
 
+	mounted   bool
+	daemon    int    // its pid, once asked for
 	transport string // as the daemon says
 }
 
-func (c *prismfs) name() string  { return c.label }
-func (c *prismfs) store() string { return filepath.Join(c.image.mnt, c.label) }
-func (c *prismfs) dir() string   { return filepath.Join(c.image.work, c.label) }
-func (c *prismfs) pid() int      { return c.daemon }
-func (c *prismfs) sync() error   { return run("", c.program, "sync", c.dir()) }
+func (c *prismfs) name() string        { return c.label }
+func (c *prismfs) programFile() string { return c.program }
+func (c *prismfs) store() string       { return filepath.Join(c.image.mnt, c.label) }
+func (c *prismfs) dir() string         { return filepath.Join(c.image.work, c.label) }
+func (c *prismfs) sync() error         { return run("", c.program, "sync", c.dir()) }
 
 func (c *prismfs) reset() error {
 	if err := emptyDirs(c.dir(), c.store()); err != nil {
@@ -111,19 +114,26 @@ func (c *prismfs) mount() error {
 	if err := run("", c.program, args...); err != nil {
 		return err
 	}
-	var st struct {
-		Pid       int    `json:"pid"`
-		Transport string `json:"transport"`
-	}
-	if err := c.ask("status", &st); err != nil {
-		return err
-	}
-	c.daemon, c.transport = st.Pid, st.Transport
+	c.mounted = true
 	return nil
 }
 
+// pid asks when it is first wanted: mounting is timed without it.
+func (c *prismfs) pid() int {
+	if c.daemon == 0 && c.mounted {
+		var st struct {
+			Pid       int    `json:"pid"`
+			Transport string `json:"transport"`
+		}
+		if err := c.ask("status", &st); err == nil {
+			c.daemon, c.transport = st.Pid, st.Transport
+		}
+	}
+	return c.daemon
+}
+
 func (c *prismfs) unmount() error {
-	c.daemon = 0
+	c.daemon, c.mounted = 0, false
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		err := run("", c.program, "umount", c.dir())
 		const busy = 5
@@ -173,7 +183,7 @@ func opcodeName(op int) string {
 		26: "init", 27: "opendir", 28: "readdir", 29: "releasedir", 30: "fsyncdir", 31: "getlk", 32: "setlk",
 		33: "setlkw", 34: "access", 35: "create", 36: "interrupt", 38: "destroy", 39: "ioctl", 40: "poll",
 		42: "batch-forget", 43: "fallocate", 44: "readdirplus", 45: "rename2", 46: "lseek", 47: "copy-range",
-		49: "removemapping", 50: "syncfs", 51: "tmpfile", 52: "statx",
+		49: "removemapping", 50: "syncfs", 51: "tmpfile", 52: "statx", 53: "copy-range-64",
 	}
 	if n, ok := names[op]; ok {
 		return n
@@ -189,10 +199,11 @@ type loopback struct {
 	cmd     *exec.Cmd
 }
 
-func (c *loopback) name() string    { return c.label }
-func (c *loopback) backing() string { return filepath.Join(c.image.mnt, c.label) }
-func (c *loopback) dir() string     { return filepath.Join(c.image.work, c.label) }
-func (c *loopback) sync() error     { return c.image.sync() }
+func (c *loopback) name() string        { return c.label }
+func (c *loopback) programFile() string { return c.program }
+func (c *loopback) backing() string     { return filepath.Join(c.image.mnt, c.label) }
+func (c *loopback) dir() string         { return filepath.Join(c.image.work, c.label) }
+func (c *loopback) sync() error         { return c.image.sync() }
 
 func (c *loopback) pid() int {
 	if c.cmd == nil {
