@@ -40,12 +40,14 @@ func TestAsyncDirectWriteLeavesNoStalePages(t *testing.T) {
 		last []byte // the write
 		want string
 	}{
-		{"not cached", OpGetattr, make([]byte, 16), direct(5, 0, 0), ""},
-		{"read directly", OpRead, opIn(fuse.ReadIn{Size: 8, Flags: syscall.O_DIRECT}), direct(5, 0, 0), ""},
-		{"read", OpRead, opIn(fuse.ReadIn{Size: 8}), direct(5, 0, 0), "5 4096 5"},
-		{"read, durable", OpRead, opIn(fuse.ReadIn{Size: 8}), direct(5, 0, syscall.O_DSYNC), "5 4096 5"},
-		{"written", OpWrite, opIn(fuse.WriteIn{Size: 5}), direct(5, 0, 0), "5 4096 5"},
+		{"not cached", OpGetattr, make([]byte, 16), direct(5, fuse.WRITE_LOCKOWNER, 0), ""},
+		{"read directly", OpRead, opIn(fuse.ReadIn{Size: 8, Flags: syscall.O_DIRECT}), direct(5, fuse.WRITE_LOCKOWNER, 0), ""},
+		{"read", OpRead, opIn(fuse.ReadIn{Size: 8}), direct(5, fuse.WRITE_LOCKOWNER, 0), "5 4096 5"},
+		{"read, durable", OpRead, opIn(fuse.ReadIn{Size: 8}), direct(5, fuse.WRITE_LOCKOWNER, syscall.O_DSYNC), "5 4096 5"},
+		{"written", OpWrite, opIn(fuse.WriteIn{Size: 5}), direct(5, fuse.WRITE_LOCKOWNER, 0), "5 4096 5"},
 		{"written back", OpRead, opIn(fuse.ReadIn{Size: 8}), direct(5, fuse.WRITE_CACHE, 0), ""},
+		// generic/036: O_DIRECT was set while a write went through the cache.
+		{"through the cache", OpRead, opIn(fuse.ReadIn{Size: 8}), direct(5, 0, 0), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			*f = fakeFS{lanes: f.lanes, attr: sampleAttr, data: []byte("12345678")}

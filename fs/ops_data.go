@@ -152,8 +152,16 @@ func (c *call) finishRead() {
 }
 
 // flags of fuse_write_in
+//
+// A lock owner comes with direct I/O alone. O_DIRECT doesn't tell it apart: what
+// a direct write could not do is done through the cache, and fcntl(2) can change
+// it at any time. The pages of a write through the cache are locked until it is
+// answered, so that to have them dropped before would wait for ever.
+//
+//   - Source: fuse_send_write, fuse_send_write_pages in the kernel's fs/fuse/file.c.
 const (
 	writeCache       = 1 << 0
+	writeLockOwner   = 1 << 1
 	writeKillSuidgid = 1 << 2
 )
 
@@ -175,7 +183,7 @@ func (d *Dispatcher) opWrite(c *call, w metadata.Wait) (int, error) {
 		}
 	}
 	ino, how := metadata.Ino(c.r.Node()), le.Uint32(in[32:])
-	direct := how&syscall.O_DIRECT != 0 && wf&writeCache == 0
+	direct := wf&(writeCache|writeLockOwner) == writeLockOwner
 	if !direct {
 		d.cached.add(ino)
 	}

@@ -433,14 +433,11 @@ func (s *Store) reserveRange(w Wait, t *txn, n *inode, a *Attr, off, end uint64)
 
 // roomFor refuses a reservation that could never be filled.
 func (s *Store) roomFor(w Wait, bytes uint64) error {
-	sp, err := s.disk.Free()
-	if err != nil {
-		return err
+	free, _, err := s.freeSpace()
+	if err == nil && bytes > uint64(free) {
+		err = ErrNoSpace
 	}
-	if bytes > uint64(max(int64(sp.Free)-s.space.reserve, 0)) {
-		return ErrNoSpace
-	}
-	return nil
+	return err
 }
 
 // zeroRange makes a range read as zeros: whole blocks become a hole or, with

@@ -104,20 +104,29 @@ func (s *Store) unusedSpace() (dead, spare int64) {
 	return dead, spare
 }
 
-// Statfs implements FS. What is deleted counts as free at once, though the disk
-// has it back only after a collection.
-func (s *Store) Statfs(out *Statfs) error {
+// freeSpace is what can be written and what there is in all, in bytes. What is
+// deleted counts as free at once, though the disk has it back only after a
+// collection.
+func (s *Store) freeSpace() (free, total int64, err error) {
 	sp, err := s.disk.Free()
+	if err != nil {
+		return 0, 0, err
+	}
+	dead, spare := s.unusedSpace()
+	return max(int64(sp.Free)+dead+spare-s.space.reserve, 0), int64(sp.Total), nil
+}
+
+// Statfs implements FS.
+func (s *Store) Statfs(out *Statfs) error {
+	free, total, err := s.freeSpace()
 	if err != nil {
 		return err
 	}
 	s.counters.mu.Lock()
 	inodes := s.counters.inodes
 	s.counters.mu.Unlock()
-	dead, spare := s.unusedSpace()
-	free := max(int64(sp.Free)+dead+spare-s.space.reserve, 0)
 	*out = Statfs{BlockSize: BlockSize, NameMax: NameMax}
-	out.Blocks = uint64(sp.Total) / BlockSize
+	out.Blocks = uint64(total) / BlockSize
 	out.Free = uint64(free) / BlockSize
 	out.Avail = out.Free
 	// Inodes take space like anything else: as many are free as would fit.

@@ -23,7 +23,8 @@ _check_test_fs()
 
 _repair_test_fs()
 {
-	_test_unmount 2>/dev/null
+	_test_unmount
+	mountpoint -q $TEST_DIR && return 1
 	mkdir $PRISMFS_WORK/broken.$$ && mv $TEST_DEV/* $PRISMFS_WORK/broken.$$
 	"$PRISMFS" mkfs $TEST_DEV >/dev/null
 }
@@ -77,7 +78,7 @@ _try_scratch_mkfs_sized()
 {
 	_prismfs_scratch_free
 	touch $PRISMFS_WORK/sized
-	_prismfs_scratch_disk $(($1 + (64 << 20)))
+	_prismfs_scratch_disk $(($1 + (256 << 20)))
 }
 
 # df shows the type with its subtype.
