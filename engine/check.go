@@ -143,7 +143,8 @@ func (db *DB) checkFilesOf(v *version, fn func(problem error)) error {
 		case tempFile:
 			orphan = true
 		}
-		if orphan && n < next {
+		// What a crash left over is removed when the store is opened for writing.
+		if orphan && n < next && !db.opts.ReadOnly {
 			fn(fmt.Errorf("engine: %s is not needed by anything", path.Join(db.dir, name)))
 		}
 	}

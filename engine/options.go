@@ -81,8 +81,7 @@ type Options struct {
 	ReplayStart func() error
 	Replay      func(b *BatchReader) error
 	// AfterReplay may add a batch to the end of what was replayed. get reads
-	// what the tables held before the replay. Not called when the store is
-	// read-only, or new.
+	// what the tables held before the replay. Not called when there was none.
 	AfterReplay func(get func(key []byte) ([]byte, error), b *Batch) error
 
 	Logf func(format string, args ...any)

@@ -406,6 +406,9 @@ func (r *recovery) removeTables() { r.db.removeOutputs(r.tables) }
 
 func (r *recovery) finishReadOnly() error {
 	db := r.db
+	if err := r.afterReplay(); err != nil {
+		return err
+	}
 	imm := slices.Clone(r.full)
 	slices.Reverse(imm)
 	db.view.Store(&view{mem: r.mem, imm: imm, ver: r.state.version})

@@ -72,6 +72,7 @@ type Dispatcher struct {
 	parked, async, errors atomic.Uint64
 	logGate               logGate
 	changes               changeQueue
+	opened                atomic.Bool // an OPEN has come: the kernel knows that they are refused
 }
 
 // NewHandler makes the handler for a store.

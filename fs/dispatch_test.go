@@ -809,3 +809,30 @@ func TestLongNames(t *testing.T) {
 		}
 	}
 }
+
+func TestFirstOpen(t *testing.T) {
+	f := newFakeFS(t)
+	f.err = metadata.ErrNotFound
+	d := NewHandler(f, HandlerOptions{NoOpen: true})
+	lookup := func() uint64 {
+		t.Helper()
+		a := do(t, d, apart, OpLookup, 1, nil, []byte(FirstOpenName+"\x00"))
+		if a.errno != 0 || len(a.body) < 8 {
+			t.Fatalf("errno %v, %d bytes", a.errno, len(a.body))
+		}
+		return le.Uint64(a.body)
+	}
+	do := func(op uint32, in []byte) syscall.Errno { return do(t, d, apart, op, uint64(firstOpenIno), in, nil).errno }
+	if n := lookup(); n != uint64(firstOpenIno) {
+		t.Fatalf("found inode %d", n)
+	}
+	if e := do(OpGetattr, opIn(fuse.GetAttrIn{})); e != 0 {
+		t.Errorf("getattr: %v", e)
+	}
+	if e := do(OpOpen, opIn(fuse.OpenIn{})); e != syscall.ENOSYS {
+		t.Errorf("open: %v", e)
+	}
+	if n := lookup(); n != 0 {
+		t.Errorf("still there after the first open: inode %d", n)
+	}
+}

@@ -47,6 +47,10 @@ func (d *Dispatcher) putAttrOut(b []byte, a *metadata.Attr) int {
 }
 
 func (d *Dispatcher) opGetattr(c *call, w metadata.Wait) (int, error) {
+	if c.r.Node() == uint64(firstOpenIno) {
+		c.attr = firstOpenAttr
+		return d.putAttrOut(c.r.Out, &c.attr), nil
+	}
 	if err := d.st.Getattr(w, metadata.Ino(c.r.Node()), &c.attr); err != nil {
 		return 0, err
 	}

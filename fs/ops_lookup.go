@@ -65,6 +65,8 @@ func (d *Dispatcher) opLookup(c *call, w metadata.Wait) (int, error) {
 	}
 	node := metadata.Ino(c.r.Node())
 	switch {
+	case d.isFirstOpen(c.r.Node(), name):
+		return putFirstOpen(c.r.Out), nil
 	case len(name) == 1 && name[0] == '.':
 		err = d.st.LookupIno(w, node, &c.attr)
 	case len(name) == 2 && name[0] == '.' && name[1] == '.':

@@ -124,6 +124,7 @@ func putOpen(b []byte, flags uint32) int {
 //   - Source: do_open_permission, may_open in the kernel's fs/namei.c.
 func (d *Dispatcher) opOpen(c *call, w metadata.Wait) (int, error) {
 	if d.o.NoOpen {
+		d.opened.Store(true)
 		return 0, errNoSys
 	}
 	in := c.r.Op()

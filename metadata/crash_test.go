@@ -158,8 +158,11 @@ func (c *campaign) runOnce(sd uint64) (res result) {
 
 // judge opens what a cut left.
 func (c *campaign) judge(k cut, digests []string, l *lanes.Runtime) (lost bool, err error) {
-	for _, when := range []string{"recovery", "second recovery"} {
-		s, err := metadata.Open(c.options(k.disk, l))
+	for _, when := range []string{"reading only", "recovery", "second recovery"} {
+		o := c.options(k.disk, l)
+		o.ReadOnly = when == "reading only"
+		k.disk.SetReadOnly(o.ReadOnly)
+		s, err := metadata.Open(o)
 		if err != nil {
 			return false, fmt.Errorf("%s: %w", when, err)
 		}

@@ -68,9 +68,6 @@ func (s *Store) replayNote(note []byte) error {
 			return fmt.Errorf("metadata: redo in the log: %w", err)
 		}
 		s.recovered.redos += len(redo)
-		if s.opts.ReadOnly {
-			return nil
-		}
 		return s.dlog.ApplyRedo(redo)
 	case noteDelta:
 		// Belongs to its batch: second pass.

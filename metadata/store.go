@@ -106,16 +106,12 @@ type Store struct {
 
 var _ FS = (*Store)(nil)
 
-// Open opens a store, recovering what a crash left, and takes its lock.
+// Open opens a store, recovering what a crash left, and takes its lock. A store
+// opened for reading is recovered in memory only.
 //
 //   - Errors: ErrNotAStore, ErrNewerFormat, ErrCorrupt, ErrLocked; a transient
 //     read error refuses the open and changes nothing.
 func Open(o Options) (_ *Store, err error) {
-	if o.ReadOnly {
-		if err := recoverFirst(o); err != nil {
-			return nil, err
-		}
-	}
 	s := newStore(o)
 	defer func() {
 		if err != nil {
@@ -135,21 +131,6 @@ func Open(o Options) (_ *Store, err error) {
 		return nil, err
 	}
 	return s, nil
-}
-
-// recoverFirst brings a store that is about to be opened for reading, on a disk
-// that can be written, to the state that recovery finds: what went durable
-// inside the log must be put in its place before it can be read.
-func recoverFirst(o Options) error {
-	o.ReadOnly, o.NoTimer = false, true
-	s, err := Open(o)
-	if errors.Is(err, uring.ErrReadOnly) || errors.Is(err, ErrReadOnly) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return s.Close()
 }
 
 func newStore(o Options) *Store {

@@ -173,6 +173,8 @@ type daemon struct {
 	settings mountSettings
 	log      *log.Logger
 	backend  backend
+	// openFirst, if set, has another process open a file on the new mount.
+	openFirst func(d *daemon)
 
 	state   atomic.Int32 // daemonState
 	started time.Time
@@ -188,6 +190,8 @@ func runDaemon(d *daemon, pipe *os.File) error {
 	signal.Ignore(syscall.SIGHUP)
 	defer signal.Stop(signals)
 	d.started = time.Now()
+	// Not the "exe" of the link that it was started from.
+	os.WriteFile("/proc/self/comm", []byte("prismfs"), 0)
 
 	v, err := d.openVolume(signals)
 	if err != nil {
@@ -285,6 +289,9 @@ func (d *daemon) serve(pipe *os.File, signals <-chan os.Signal) error {
 			err = serveErr
 		}
 		return reportReady(pipe, failf(exitSystem, "mounting at %s: %v", d.mnt, err))
+	}
+	if d.openFirst != nil {
+		d.openFirst(d)
 	}
 	d.state.Store(int32(stateRunning))
 	d.log.Printf("%s: mounted at %s (pid %d, %s, %s)", d.store, d.mnt, os.Getpid(), version, srv.TransportName())

@@ -28,7 +28,8 @@
 //	daemon.go         the process behind a mount
 //	control.go        the control socket, both ends
 //	profile.go        what the daemon spends its time on, for developers
-//	backend.go        the only file that knows the store and the FUSE server
+//	first_open.go     the first open of a mount, by another process
+//	backend*.go       what knows the store and the FUSE server
 //
 // Invariants:
 //

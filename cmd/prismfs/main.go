@@ -40,7 +40,7 @@ var commands []*command
 func init() {
 	commands = []*command{
 		mkfsCommand, mountCommand, umountCommand, statusCommand, syncCommand,
-		statsCommand, fsckCommand, gcCommand, compactCommand, profileCommand, versionCommand, helpCommand,
+		statsCommand, fsckCommand, gcCommand, compactCommand, profileCommand, openFirstCommand, versionCommand, helpCommand,
 	}
 }
 

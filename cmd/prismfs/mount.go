@@ -81,7 +81,7 @@ func runMount(in *invocation) error {
 	if err := os.Chdir("/"); err != nil {
 		return err
 	}
-	d := &daemon{store: store, mnt: mnt, settings: settings, log: logger, backend: newBackend()}
+	d := &daemon{store: store, mnt: mnt, settings: settings, log: logger, backend: newBackend(), openFirst: openFirst}
 	return runDaemon(d, pipe)
 }
 
