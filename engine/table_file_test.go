@@ -109,6 +109,7 @@ func (f *memFile) Close() error {
 func (f *memFile) ReadAsync(*uring.Read) error            { panic("not used by tables") }
 func (f *memFile) Datasync() error                        { return nil }
 func (f *memFile) Sync() error                            { return nil }
+func (f *memFile) Prefetch(off, n int64)                  {}
 func (f *memFile) StartWriteback(off, n int64)            {}
 func (f *memFile) Allocate(off, n int64, keep bool) error { return nil }
 func (f *memFile) Fd() int                                { return -1 }

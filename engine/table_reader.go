@@ -220,6 +220,11 @@ func (t *table) readPinned(h blockHandle) ([]byte, error) {
 	return out, err
 }
 
+// readAround is what a read that goes to the disk brings into the page cache,
+// aligned: a disk takes hardly longer for it than for one block, and what is
+// asked for next often lies beside what was asked for now.
+const readAround = 64 << 10
+
 // readAt is a read that may wait for the disk; it passes the gate.
 func (t *table) readAt(p []byte, off int64) (int, error) {
 	if g := t.opts.DBRead; g != nil {
@@ -228,6 +233,7 @@ func (t *table) readAt(p []byte, off int64) (int, error) {
 		}
 		defer g.Leave()
 	}
+	t.f.Prefetch(off&^(readAround-1), readAround)
 	return t.f.ReadAt(p, off)
 }
 

@@ -203,6 +203,13 @@ func (f *file) Truncate(n int64) error {
 	return f.call("truncate", func(fd int) error { return unix.Ftruncate(fd, n) })
 }
 
+func (f *file) Prefetch(off, n int64) {
+	if f.ref.acquire() {
+		unix.Fadvise(f.ref.fd, off, n, unix.FADV_WILLNEED)
+		f.ref.release()
+	}
+}
+
 func (f *file) StartWriteback(off, n int64) {
 	if f.ref.acquire() {
 		unix.SyncFileRange(f.ref.fd, off, n, unix.SYNC_FILE_RANGE_WRITE)

@@ -73,6 +73,9 @@ type File interface {
 	Sync() error
 	// StartWriteback asks the kernel to begin writing a range. Only a hint.
 	StartWriteback(off, n int64)
+	// Prefetch asks the kernel to begin reading a range into the page cache.
+	// Only a hint.
+	Prefetch(off, n int64)
 	// Allocate reserves space. keepSize leaves the size alone; otherwise the
 	// file grows to off+n and reads as zeros there. On file systems without
 	// fallocate, zeros are written beyond the size, and keepSize only checks

@@ -229,6 +229,9 @@ func (f *file) Datasync() error {
 	})
 }
 
+// Prefetch promises nothing and does nothing.
+func (f *file) Prefetch(off, n int64) {}
+
 // StartWriteback promises nothing and does nothing.
 func (f *file) StartWriteback(off, n int64) {}
 

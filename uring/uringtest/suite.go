@@ -389,6 +389,7 @@ func testClosedFile(t *testing.T, d uring.Disk) {
 	wantErr(t, "Allocate", f.Allocate(0, 1, false), uring.ErrClosed)
 	wantErr(t, "Close", f.Close(), uring.ErrClosed)
 	f.StartWriteback(0, 1)
+	f.Prefetch(0, 1)
 	done := func(*lanes.Job) { t.Error("Done of a refused read runs") }
 	wantErr(t, "ReadAsync", f.ReadAsync(&uring.Read{P: p, Done: &lanes.Job{Run: done}}), uring.ErrClosed)
 }
