@@ -8,6 +8,10 @@
 //	init.go               the INIT handshake: capabilities and limits
 //	bdi.go                mountinfo, read-ahead and writeback limits
 //	wire.go               Request: the bytes of a request and its reply, checked
+//	dispatch.go           Dispatcher: inline, parked, or answered later
+//	ops_*.go              the operations, a file for each kind
+//	errno.go              errors of the store as errno, in one place
+//	first_open.go         the file whose opening tells the kernel not to ask
 //	transport.go          Handler and Transport
 //	transport_devfuse.go  read(2) and write(2) on /dev/fuse
 //	transport_uring.go    FUSE over io_uring, one ring per possible CPU

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"prismfs/lanes"
 	"prismfs/ordered"
 )
 
@@ -25,7 +26,7 @@ func (s *Store) collectGarbage() {
 	if s.writable() != nil {
 		return
 	}
-	if err := s.gcRound(); err != nil && !errors.Is(err, ErrReadOnly) {
+	if err := s.gcRound(); err != nil && !errors.Is(err, ErrReadOnly) && !errors.Is(err, lanes.ErrStopped) {
 		s.logf("garbage collection: %v", err)
 	}
 }
@@ -101,7 +102,12 @@ func (s *Store) barrierForGC() error {
 
 // evacuate writes the live extents of a segment anew.
 func (s *Store) evacuate(seg uint32) error {
+	stop := s.stop.Token()
 	return s.dlog.Scan(seg, func(h ordered.RecordHeader, x ordered.Extent) error {
+		// Between two records nothing is half done.
+		if err := stop.Err(); err != nil {
+			return err
+		}
 		ino, off := Ino(h.Ino), h.FileOff
 		n, err := s.wlock(Block, ino)
 		if err == ErrStale {

@@ -1,6 +1,10 @@
 package metadata
 
 import (
+	"context"
+	"fmt"
+	"time"
+
 	"prismfs/engine"
 	"prismfs/lanes"
 )
@@ -21,6 +25,8 @@ type Status struct {
 	CachedMem  int    `json:"cached_inode_bytes"`
 	References int    `json:"kernel_references"`
 
+	Maintenance string `json:"maintenance,omitempty"` // the last gc or compact, and how it stands
+
 	Engine engine.Stats      `json:"engine"`
 	Lanes  []lanes.LaneStats `json:"lanes"`
 }
@@ -33,6 +39,10 @@ func (s *Store) Status() Status {
 		Segments:   len(s.dlog.Segments()),
 		References: s.refs.size(), Engine: s.db.Stats(), Lanes: s.lanes.Stats(),
 	}
+	if op := s.maintenance.Load(); op != nil {
+		state, took, _ := op.Status()
+		st.Maintenance = fmt.Sprintf("%s %s, %v", op.Name(), state, took.Round(time.Millisecond))
+	}
 	if err := s.Failure(); err != nil {
 		st.Failure = err.Error()
 	}
@@ -43,8 +53,21 @@ func (s *Store) Status() Status {
 	return st
 }
 
+// maintain runs a maintenance operation on the Compaction lane, shows it in
+// Status, and waits for it. Closing the store cancels it.
+func (s *Store) maintain(name string, work func(stop lanes.StopToken) error) error {
+	op, err := lanes.StartOp(s.lanes.Compaction, name, s.stop.Token(), s.logf, func(op *lanes.Op) error { return work(op.Stop()) })
+	if err != nil {
+		return fmt.Errorf("metadata: %s: %w", name, err)
+	}
+	s.maintenance.Store(op)
+	return op.Wait(context.Background())
+}
+
 // Compact merges the engine's tables as far as they go.
-func (s *Store) Compact() error { return s.db.CompactRange(nil, nil) }
+func (s *Store) Compact() error {
+	return s.maintain("compact", func(lanes.StopToken) error { return s.db.CompactRange(nil, nil) })
+}
 
 // CollectGarbage frees data-log segments until no more can be.
 func (s *Store) CollectGarbage() error {
@@ -52,13 +75,15 @@ func (s *Store) CollectGarbage() error {
 		return err
 	}
 	s.reclaimer.drain(s)
-	for {
-		before := len(s.dlog.Segments())
-		if err := s.gcRound(); err != nil {
-			return err
+	return s.maintain("gc", func(stop lanes.StopToken) error {
+		for {
+			before := len(s.dlog.Segments())
+			if err := s.gcRound(); err != nil {
+				return err
+			}
+			if len(s.dlog.Segments()) >= before || stop.Stopped() {
+				return stop.Err()
+			}
 		}
-		if len(s.dlog.Segments()) >= before {
-			return nil
-		}
-	}
+	})
 }

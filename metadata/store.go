@@ -59,6 +59,7 @@ const (
 	defaultCommit = time.Second
 	leaseSize     = 1 << 20
 	redoMax       = 64 << 10
+	stuckAfter    = time.Minute // work on a lane that takes longer is named in the log
 )
 
 // Store is an open prismfs store: the file system of *FS over an engine and a
@@ -100,8 +101,11 @@ type Store struct {
 	noted     ordered.Pos // last watermark in the log
 	recovered recovery
 
-	stop chan struct{}
-	wg   sync.WaitGroup
+	stop     *lanes.StopSource // the root of what background work looks at
+	commits  *lanes.Periodic   // nil without a timer
+	watchdog *lanes.Watchdog
+
+	maintenance atomic.Pointer[lanes.Op] // the last one started
 }
 
 var _ FS = (*Store)(nil)
@@ -134,7 +138,7 @@ func Open(o Options) (_ *Store, err error) {
 }
 
 func newStore(o Options) *Store {
-	s := &Store{opts: o, logf: o.Logf, now: o.Now, stop: make(chan struct{})}
+	s := &Store{opts: o, logf: o.Logf, now: o.Now, stop: lanes.NewStopSource(lanes.StopToken{})}
 	if s.logf == nil {
 		s.logf = func(string, ...any) {}
 	}
@@ -233,11 +237,13 @@ func (s *Store) start(create bool) (err error) {
 		}
 	}
 	s.syncer.start(s)
+	if !s.opts.NoTimer {
+		s.watchdog = lanes.StartWatchdog(s.lanes, stuckAfter, s.logf)
+	}
 	if !s.opts.ReadOnly {
 		s.reclaimer.start(s)
 		if !s.opts.NoTimer {
-			s.wg.Add(1)
-			go s.commitTimer()
+			s.commits = lanes.StartPeriodic(s.lanes.Compaction, s.opts.Commit, 0, s.commitBeat)
 		}
 	}
 	return nil
@@ -265,9 +271,11 @@ func (s *Store) release() {
 // Close makes everything durable and releases the store. Its error is that of
 // the last barrier.
 func (s *Store) Close() error {
-	close(s.stop)
+	s.stop.Stop()
+	if s.commits != nil {
+		s.commits.Close()
+	}
 	s.reclaimer.halt()
-	s.wg.Wait()
 	err := s.Sync()
 	s.syncer.halt()
 	if cerr := s.db.Close(); err == nil {
@@ -277,6 +285,9 @@ func (s *Store) Close() error {
 		err = cerr
 	}
 	s.db, s.dlog = nil, nil
+	if s.watchdog != nil {
+		s.watchdog.Close()
+	}
 	s.release()
 	return err
 }

@@ -2,7 +2,6 @@ package metadata
 
 import (
 	"sync"
-	"time"
 
 	"prismfs/lanes"
 	"prismfs/ordered"
@@ -155,25 +154,12 @@ func (s *Store) barrierOnce() (notes uint64, err error) {
 	return notes, nil
 }
 
-// commitTimer bounds how long an acknowledged change can be lost to a power cut.
-func (s *Store) commitTimer() {
-	defer s.wg.Done()
-	t := time.NewTicker(s.opts.Commit)
-	defer t.Stop()
-	var w SyncWait
-	done := make(chan struct{}, 1)
-	w.Job.Run = func(*lanes.Job) { done <- struct{}{} }
-	for {
-		select {
-		case <-s.stop:
-			return
-		case <-t.C:
-			s.SyncAsync(&w)
-			<-done
-			if w.Err != nil && s.Failure() == nil {
-				s.logf("commit: %v", w.Err)
-			}
-			s.collectGarbage()
-		}
+// commitBeat bounds how long an acknowledged change can be lost to a power cut,
+// and gives dead segments back a little at a time. It runs on the Compaction
+// lane's worker, where nobody else's work waits for it.
+func (s *Store) commitBeat(lanes.Beat) {
+	if err := s.Sync(); err != nil && s.Failure() == nil {
+		s.logf("commit: %v", err)
 	}
+	s.collectGarbage()
 }

@@ -87,19 +87,20 @@ type storeVolume struct {
 // storeStatus is the part of a store's figures that people ask for; Stats has
 // the rest.
 type storeStatus struct {
-	UUID      string `json:"uuid"`
-	Label     string `json:"label,omitempty"`
-	Format    uint32 `json:"format"`
-	IO        string `json:"io"`
-	Failure   string `json:"failure,omitempty"` // why the store turned read-only
-	Inodes    int64  `json:"inodes"`
-	DataBytes int64  `json:"data_bytes"`
-	Segments  int    `json:"segments"`
+	UUID        string `json:"uuid"`
+	Label       string `json:"label,omitempty"`
+	Format      uint32 `json:"format"`
+	IO          string `json:"io"`
+	Failure     string `json:"failure,omitempty"` // why the store turned read-only
+	Inodes      int64  `json:"inodes"`
+	DataBytes   int64  `json:"data_bytes"`
+	Segments    int    `json:"segments"`
+	Maintenance string `json:"maintenance,omitempty"` // the last gc or compact
 }
 
 func (v *storeVolume) Status() (any, error) {
 	s := v.Store.Status()
-	return storeStatus{UUID: s.UUID, Label: s.Label, Format: s.Format, IO: s.IO, Failure: s.Failure, Inodes: s.Inodes, DataBytes: s.Bytes, Segments: s.Segments}, nil
+	return storeStatus{UUID: s.UUID, Label: s.Label, Format: s.Format, IO: s.IO, Failure: s.Failure, Inodes: s.Inodes, DataBytes: s.Bytes, Segments: s.Segments, Maintenance: s.Maintenance}, nil
 }
 
 func (v *storeVolume) Stats() (any, error) {
