@@ -313,7 +313,7 @@ func TestStoreAttributes(t *testing.T) {
 	if got := s.read(f, 0, 4096); string(got) != "x\x00\x00" {
 		t.Fatalf("after truncate: %q", got)
 	}
-	s.fails(syscall.EFBIG, OpSetattr, f, setattrIn(func(a *fuse.SetAttrIn) { a.Valid, a.Size = fuse.FATTR_SIZE, 1 << 63 }), "")
+	s.fails(syscall.EFBIG, OpSetattr, f, setattrIn(func(a *fuse.SetAttrIn) { a.Valid, a.Size = fuse.FATTR_SIZE, 1<<63 }), "")
 	s.ok(OpFallocate, f, opIn(fuse.FallocateIn{Offset: 8192, Length: 4096}), "")
 	if got := s.ok(OpLseek, f, opIn(fuse.LseekIn{Offset: 0, Whence: 3}), ""); le.Uint64(got) != 0 {
 		t.Fatalf("data at %d", le.Uint64(got))

@@ -13,7 +13,24 @@ import (
 // have extents of whole blocks: a write that covers part of a block reads the
 // rest of it and writes the block anew, so that every block has one checksum and
 // the number of extents is bounded by the number of blocks.
+//
+// When the data log finds no room for a segment, what garbage there is goes
+// first: only then is the disk full.
 func (s *Store) Write(w Wait, ino Ino, off uint64, data []byte, flags WriteFlags) error {
+	err := s.write(w, ino, off, data, flags)
+	if err == nil || !errors.Is(err, ErrNoSpace) {
+		return err
+	}
+	if w == NoWait {
+		return ErrWouldBlock
+	}
+	if s.makeRoom() {
+		err = s.write(w, ino, off, data, flags)
+	}
+	return err
+}
+
+func (s *Store) write(w Wait, ino Ino, off uint64, data []byte, flags WriteFlags) error {
 	if err := s.writable(); err != nil {
 		return err
 	}
@@ -334,6 +351,11 @@ func (s *Store) Fallocate(w Wait, ino Ino, mode uint32, off, size uint64) error 
 		if err := s.needSpace(w, 4096); err != nil {
 			return err
 		}
+		if mode&FallocZeroRange == 0 {
+			if err := s.roomFor(w, blockUp(off+size)-blockDown(off)); err != nil {
+				return err
+			}
+		}
 	}
 	n, err := s.wlock(w, ino)
 	if err != nil {
@@ -402,9 +424,6 @@ func (s *Store) toExtents(w Wait, t *txn, n *inode, a *Attr, lo, hi uint64) (win
 // reserveRange makes the holes of a range unwritten extents.
 func (s *Store) reserveRange(w Wait, t *txn, n *inode, a *Attr, off, end uint64) (func(), error) {
 	lo, hi := blockDown(off), blockUp(end)
-	if err := s.roomFor(w, hi-lo); err != nil {
-		return nil, err
-	}
 	win, err := s.toExtents(w, t, n, a, lo, hi)
 	if err != nil {
 		return nil, err
@@ -431,13 +450,21 @@ func (s *Store) reserveRange(w Wait, t *txn, n *inode, a *Attr, off, end uint64)
 	return func() { n.setExtents(win) }, nil
 }
 
-// roomFor refuses a reservation that could never be filled.
+// roomFor refuses a reservation that could never be filled. A blocking caller,
+// who holds no lock, first waits for deletions under way.
 func (s *Store) roomFor(w Wait, bytes uint64) error {
-	free, _, err := s.freeSpace()
-	if err == nil && bytes > uint64(free) {
-		err = ErrNoSpace
+	for waited := false; ; waited = true {
+		free, _, err := s.freeSpace()
+		switch {
+		case err != nil || bytes <= uint64(free):
+			return err
+		case w == NoWait:
+			return ErrWouldBlock
+		case waited:
+			return ErrNoSpace
+		}
+		s.reclaimer.drain(s)
 	}
-	return err
 }
 
 // zeroRange makes a range read as zeros: whole blocks become a hole or, with

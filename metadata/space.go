@@ -67,15 +67,28 @@ func (s *Store) needSpace(w Wait, n int64) error {
 	if w == NoWait {
 		return ErrWouldBlock
 	}
-	s.reclaimer.drain(s)
-	if dead, _ := s.unusedSpace(); dead > 0 {
-		s.collectGarbage()
-		s.space.expire()
-		if !s.db.Low() && s.space.take(n, s.now()) {
-			return nil
-		}
+	s.makeRoom()
+	if !s.db.Low() && s.space.take(n, s.now()) {
+		return nil
 	}
 	return ErrNoSpace
+}
+
+// makeRoom waits for deletions under way and collects what garbage there is. It
+// says whether to try again is worth while. The caller holds no lock.
+func (s *Store) makeRoom() bool {
+	waited := s.reclaimer.drain(s)
+	dead, _ := s.unusedSpace()
+	if dead > 0 {
+		// A segment can only go once it is durable.
+		if _, err := s.dlog.Sync(); err != nil {
+			s.noteFailure(err)
+			return false
+		}
+		s.collectGarbage()
+	}
+	s.space.expire() // somebody else may have collected meanwhile
+	return waited || dead > 0
 }
 
 // needRoom lets a caller that may wait do so before it takes locks, when the
@@ -92,10 +105,11 @@ func (s *Store) needRoom(w Wait) error {
 func (s *Store) unusedSpace() (dead, spare int64) {
 	s.counters.mu.Lock()
 	defer s.counters.mu.Unlock()
-	for _, info := range s.dlog.Segments() {
+	list := s.dlog.Segments()
+	for i, info := range list {
 		live := s.counters.live[info.Number]
 		switch {
-		case !info.Sealed:
+		case i == len(list)-1: // still written to
 			spare += info.Size - info.Used
 		case live >= 0 && live*gcLiveDen < info.Size*gcLiveNum:
 			dead += info.Size - live

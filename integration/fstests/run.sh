@@ -72,6 +72,7 @@ if [ "$suite" = pjdfstest ]; then
 	(cd "$work/mnt-test" && prove -r "${@:--Q}" "$dir/tests")
 	status=$?
 	umount "$work/mnt-test" && "$bin" fsck "$work/test" || status=1
+	cleanup
 	[ $status = 0 ] && rm -rf "$work"
 	exit $status
 fi
