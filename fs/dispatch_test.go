@@ -822,7 +822,9 @@ func TestFirstOpen(t *testing.T) {
 		}
 		return le.Uint64(a.body)
 	}
-	do := func(op uint32, in []byte) syscall.Errno { return do(t, d, apart, op, uint64(firstOpenIno), in, nil).errno }
+	do := func(op uint32, in []byte) syscall.Errno {
+		return do(t, d, apart, op, uint64(firstOpenIno), in, nil).errno
+	}
 	if n := lookup(); n != uint64(firstOpenIno) {
 		t.Fatalf("found inode %d", n)
 	}
