@@ -101,12 +101,12 @@ func benchMain() error {
 	runtime.GOMAXPROCS(24)
 
 	b := &bench{root: *root, rounds: *rounds, results: map[string]map[string][]sample{}, began: time.Now()}
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, syscall.SIGINT, syscall.SIGTERM)
 	if b.image, err = newImage(*dir, *sizeGiB<<30); err != nil {
 		return err
 	}
 	defer b.cleanUp()
-	interrupted := make(chan os.Signal, 1)
-	signal.Notify(interrupted, syscall.SIGINT, syscall.SIGTERM)
 	go func() {
 		<-interrupted
 		b.cleanUp()
