@@ -27,6 +27,7 @@ type bench struct {
 	rounds  int
 	results map[string]map[string][]sample // row, contender: a sample a round
 	began   time.Time
+	restore func() // undoes setURing
 
 	// beforeRun and afterRun, if set, surround what is timed.
 	beforeRun, afterRun func(contender) error
@@ -101,9 +102,13 @@ func benchMain() error {
 	runtime.GOMAXPROCS(24)
 
 	b := &bench{root: *root, rounds: *rounds, results: map[string]map[string][]sample{}, began: time.Now()}
+	if b.restore, err = setURing(); err != nil {
+		return err
+	}
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, syscall.SIGINT, syscall.SIGTERM)
 	if b.image, err = newImage(*dir, *sizeGiB<<30); err != nil {
+		b.restore()
 		return err
 	}
 	defer b.cleanUp()
@@ -112,12 +117,6 @@ func benchMain() error {
 		b.cleanUp()
 		os.Exit(130)
 	}()
-	restore, err := setURing()
-	if err != nil {
-		return err
-	}
-	defer restore()
-
 	if err := b.addContenders(strings.Split(*contenders, ",")); err != nil {
 		return err
 	}
@@ -242,7 +241,8 @@ func logEnd(c contender) string {
 	return "\nits log ends:\n" + string(log[max(0, len(log)-1000):])
 }
 
-// cleanUp ends the daemons and removes mounts, loop device and image.
+// cleanUp ends the daemons, removes mounts, loop device and image, and restores
+// the kernel's switch.
 func (b *bench) cleanUp() {
 	for _, s := range b.sites {
 		if pid := s.c.pid(); pid != 0 {
@@ -256,6 +256,7 @@ func (b *bench) cleanUp() {
 		}
 	}
 	b.image.remove()
+	b.restore()
 }
 
 func median[T int64 | float64 | time.Duration](v []T) T {
