@@ -26,6 +26,7 @@ With -f it stays in the foreground, logs to stderr, and Ctrl-C unmounts.`,
 		{short: 'v', long: "verbose", help: "say what is done"},
 		{short: 'r', long: "read-only", help: "same as -o ro"},
 		{short: 'w', long: "rw"},
+		{long: "io", value: "MODE", help: "same as -o io=MODE"},
 	},
 	run: runMount,
 }
@@ -40,6 +41,9 @@ func runMount(in *invocation) error {
 		// mount(8) knows suid and dev as what holds unless told otherwise, and
 		// keeps them to itself.
 		in.values["options"] = append([]string{"suid,dev"}, in.values["options"]...)
+	}
+	if mode := in.last("io"); mode != "" {
+		in.values["options"] = append(in.values["options"], "io="+mode)
 	}
 	for _, o := range in.values["options"] {
 		if err := settings.parse(o, in.has("s")); err != nil {
