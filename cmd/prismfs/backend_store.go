@@ -137,7 +137,7 @@ func (storeBackend) mount(v volume, store, mnt string, s *mountSettings, l *log.
 	case errors.Is(err, fs.ErrNoURing):
 		return nil, failf(exitSystem, "FUSE over io_uring is off: `echo Y >/sys/module/fuse/parameters/enable_uring`, or use -o fuse_uring=auto")
 	case errors.Is(err, fs.ErrNotPermitted):
-		return nil, failf(exitSystem, "not permitted: mount as root, or without allow_other, suid and dev")
+		return nil, failf(exitSystem, "%v: mount as root, or with access to /dev/fuse, at a directory of yours, without allow_other", err)
 	case errors.Is(err, fs.ErrMountpointBusy):
 		return nil, failf(exitBusy, "it is in use: unmount what is there first")
 	}

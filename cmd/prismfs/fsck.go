@@ -71,7 +71,7 @@ func runFsck(in *invocation) error {
 		}
 	}
 	if !sum.Clean {
-		return failf(exitDamaged, "%s: %d problems found: keep a copy of the store, save what can be read", dir, len(sum.Problems))
+		return failf(exitDamaged, "%s: %d problem%s found: keep a copy of the store, save what can be read", dir, len(sum.Problems), map[bool]string{false: "s"}[len(sum.Problems) == 1])
 	}
 	if !in.has("json") {
 		fmt.Fprintf(in.stdout, "%s: clean\n", dir)

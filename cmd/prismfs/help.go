@@ -8,7 +8,7 @@ import (
 )
 
 var versionCommand = &command{
-	name: "version", summary: "say which prismfs this is",
+	name: "version", args: "[--json]", summary: "say which prismfs this is",
 	details: "Prints the version, the Go release and the platform.",
 	flags:   []flagDef{{long: "json", help: "machine-readable"}},
 	run: func(in *invocation) error {
@@ -59,7 +59,7 @@ Commands:
 		if c.summary == "" {
 			continue
 		}
-		fmt.Fprintf(w, "  %-34s %s\n", c.name+" "+c.args, c.summary)
+		fmt.Fprintf(w, "  %-37s %s\n", c.name+" "+c.args, c.summary)
 	}
 	fmt.Fprint(w, `
 More: prismfs help COMMAND, prismfs help options, prismfs help exit-codes
@@ -83,14 +83,13 @@ func printCommandHelp(w io.Writer, c *command) {
 		}
 		var forms []string
 		if d.short != 0 {
-			forms = append(forms, strings.TrimSpace("-"+string(d.short)+" "+d.value))
+			forms = append(forms, "-"+string(d.short))
 		}
 		if d.long != "" {
-			long := "--" + d.long
-			if d.value != "" {
-				long += "=" + d.value
-			}
-			forms = append(forms, long)
+			forms = append(forms, "--"+d.long)
+		}
+		if d.value != "" {
+			forms[len(forms)-1] += map[bool]string{true: "=", false: " "}[d.long != ""] + d.value
 		}
 		fmt.Fprintf(w, "  %-24s %s\n", strings.Join(forms, ", "), d.help)
 	}
@@ -106,8 +105,9 @@ func printExitCodes(w io.Writer) {
 		fmt.Fprintf(w, "  %d  %s\n", e.code, e.text)
 	}
 	fmt.Fprint(w, `
-Called as mount.prismfs, mount.fuse.prismfs or umount.fuse.prismfs it ends as
-mount(8) documents: 0 done, 1 usage, 4 bug, 8 interrupted, 32 failed.
+Called by mount(8) or umount(8) (as mount.prismfs, umount.prismfs, mount.fuse.prismfs
+or umount.fuse.prismfs) it ends as mount(8) documents: 0 done, 1 usage, 4 bug,
+8 interrupted, 32 failed.
 Called as fsck.prismfs it ends as fsck(8) documents: 0 clean, 4 damaged,
 8 operational error, 16 usage, 32 interrupted.
 `)

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -37,7 +40,7 @@ var statusCommand = &command{
 		if t.mount != nil {
 			return failf(exitNotMounted, "%s: the daemon of %s is gone: `prismfs umount %s`, then mount it again", t.store, t.mount.mountPoint, t.mount.mountPoint)
 		}
-		if err := newBackend().isStore(t.store); err != nil {
+		if err := notMountNorStore(t.store); err != nil {
 			return err
 		}
 		if in.has("json") {
@@ -104,12 +107,21 @@ func live(in *invocation, request func(*target) error) error {
 	case errors.Is(err, errNoDaemon) && t.mount != nil:
 		return failf(exitNotMounted, "%s: its daemon is gone: `prismfs umount %s`, then mount it again", t.mount.mountPoint, t.mount.mountPoint)
 	case errors.Is(err, errNoDaemon):
-		if err := newBackend().isStore(t.store); err != nil {
+		if err := notMountNorStore(t.store); err != nil {
 			return err
 		}
 		return failf(exitNotMounted, "%s is not mounted: `prismfs mount %s MNT`", t.store, t.store)
 	}
 	return failf(codeOf(err), "%s: %v", t.store, plain(err))
+}
+
+// notMountNorStore refuses a directory that is not a store. It may well be the
+// mount point of one that is not mounted: then making a store there is no advice.
+func notMountNorStore(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, "superblock")); errors.Is(err, fs.ErrNotExist) {
+		return failf(exitNotStore, "%s is neither a prismfs mount nor a store: name a store, or mount one there first: `prismfs mount STORE %s`", dir, dir)
+	}
+	return newBackend().isStore(dir)
 }
 
 func printJSON(w io.Writer, v any) error {

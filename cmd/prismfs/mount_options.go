@@ -104,11 +104,11 @@ var mountOptionDefs = []mountOptionDef{
 	{name: "io", value: "auto|io_uring|pread", help: "how the store's files are read and written", set: oneOf(func(s *mountSettings) *string { return &s.io }, "auto", "io_uring", "pread")},
 	{name: "writeback", help: "let the kernel delay writes (fast small overwrites; what it delays is not yet acknowledged)", set: flag(func(s *mountSettings) { s.writeback = true })},
 	{name: "nowriteback", set: flag(func(s *mountSettings) { s.writeback = false })},
-	{name: "commit", value: "SECONDS", help: "longest time until a change is on disk without fsync (default 1)", set: func(s *mountSettings, v string) (err error) {
+	{name: "commit", value: "SECONDS", help: "longest time until a change is on disk without fsync (default 1, at most 3600)", set: func(s *mountSettings, v string) (err error) {
 		s.commit, err = parseSeconds(v)
 		return err
 	}},
-	{name: "cache", value: "SIZE", help: "memory for cached blocks, such as 64M or 1G", set: func(s *mountSettings, v string) (err error) {
+	{name: "cache", value: "SIZE", help: "memory for caches, such as 64M or 1G (default 256M)", set: func(s *mountSettings, v string) (err error) {
 		s.cache, err = parseSize(v)
 		return err
 	}},
