@@ -166,10 +166,10 @@ func (c *checker) extent(ino Ino, e *extent) {
 	c.rep.Extents++
 	ci := c.inode(ino)
 	ci.space += e.space()
+	c.live[e.seg] += e.stored()
 	if e.kind != extentData {
 		return
 	}
-	c.live[e.seg] += e.stored()
 	x := e.log()
 	if err := c.s.dlog.Verify(&x); err != nil {
 		c.problem("inode %d, offset %d: %v", ino, e.off, err)
@@ -273,7 +273,7 @@ func (c *checker) judgeCounters() {
 		sizes[info.Number] = true
 	}
 	for seg, live := range c.live {
-		if !sizes[seg] {
+		if !sizes[seg] && seg != noSegment {
 			c.problem("segment %d is missing, %d bytes of files are in it", seg, live)
 		}
 		if k.live[seg] != live {

@@ -50,10 +50,15 @@ func (e *extent) end() uint64 { return e.off + e.length }
 // space is what the extent occupies, in bytes of whole blocks.
 func (e *extent) space() uint64 { return blockUp(e.length) }
 
+// noSegment stands in for the segment of unwritten extents: there is none yet,
+// and segments are numbered from 1. What it is said to keep alive is the room
+// that they have been promised.
+const noSegment = 0
+
 // stored is what the extent keeps alive in its segment, in bytes.
 func (e *extent) stored() int64 {
 	if e.kind != extentData {
-		return 0
+		return int64(e.space())
 	}
 	return int64(e.payload)
 }

@@ -38,7 +38,7 @@ func (s *Store) write(w Wait, ino Ino, off uint64, data []byte, flags WriteFlags
 	if off > maxFileSize || size > maxFileSize-off {
 		return ErrFileTooBig
 	}
-	if err := s.needSpace(w, int64(size)+1024); err != nil {
+	if err := s.needSpace(w, int64(size)+1024); err != nil && (err != ErrNoSpace || !s.isReserved(ino, off, size)) {
 		return err
 	}
 	n, err := s.wlock(w, ino)
@@ -401,6 +401,9 @@ func (s *Store) Fallocate(w Wait, ino Ino, mode uint32, off, size uint64) error 
 	if err := t.commit(w); err != nil {
 		return err
 	}
+	if !punch {
+		s.space.expire() // there is less for others
+	}
 	n.attr = a
 	after()
 	return nil
@@ -448,6 +451,32 @@ func (s *Store) reserveRange(w Wait, t *txn, n *inode, a *Attr, off, end uint64)
 	a.Blocks = uint64(int64(a.Blocks) + grown/512)
 	t.delta.bytes += grown
 	return func() { n.setExtents(win) }, nil
+}
+
+// isReserved tells whether a range is all unwritten extents: what fills those
+// has its room already.
+func (s *Store) isReserved(ino Ino, off, size uint64) bool {
+	n, err := s.wlock(Block, ino)
+	if err != nil {
+		return false
+	}
+	defer s.wunlock(n)
+	if n.attr.Inline || n.attr.Blocks == 0 {
+		return false
+	}
+	pos, end := blockDown(off), blockUp(off+size)
+	win, err := s.extents(Block, n, pos, end)
+	if err != nil {
+		return false
+	}
+	for i := win.at(pos); i < len(win.ext) && pos < end; i++ {
+		e := &win.ext[i]
+		if e.kind != extentUnwritten || e.off > pos {
+			return false
+		}
+		pos = e.end()
+	}
+	return pos >= end
 }
 
 // roomFor refuses a reservation that could never be filled. A blocking caller,

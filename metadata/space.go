@@ -32,8 +32,9 @@ func (p *space) init(d uring.Disk) error {
 	return nil
 }
 
-// take asks for n bytes; false means that the disk is full.
-func (p *space) take(n int64, now time.Time) bool {
+// take asks for n bytes; false means that the disk is full, but for what is
+// promised to others.
+func (p *space) take(n int64, promised func() int64, now time.Time) bool {
 	left := p.left.Add(-n)
 	if left >= 0 && now.UnixNano() < p.until.Load() {
 		return true
@@ -45,7 +46,7 @@ func (p *space) take(n int64, now time.Time) bool {
 		if err != nil {
 			return true // the write itself will say
 		}
-		p.left.Store(int64(sp.Free) - p.reserve)
+		p.left.Store(int64(sp.Free) - p.reserve - promised())
 		p.until.Store(now.Add(spaceTTL).UnixNano())
 	}
 	return p.left.Add(-n) >= 0
@@ -61,14 +62,14 @@ func (s *Store) needSpace(w Wait, n int64) error {
 	if err := s.needRoom(w); err != nil {
 		return err
 	}
-	if !s.db.Low() && s.space.take(n, s.now()) {
+	if !s.db.Low() && s.space.take(n, s.promised, s.now()) {
 		return nil
 	}
 	if w == NoWait {
 		return ErrWouldBlock
 	}
 	s.makeRoom()
-	if !s.db.Low() && s.space.take(n, s.now()) {
+	if !s.db.Low() && s.space.take(n, s.promised, s.now()) {
 		return nil
 	}
 	return ErrNoSpace
@@ -118,6 +119,14 @@ func (s *Store) unusedSpace() (dead, spare int64) {
 	return dead, spare
 }
 
+// promised is the room that fallocate(2) has reserved and nothing has filled
+// yet, in bytes.
+func (s *Store) promised() int64 {
+	s.counters.mu.Lock()
+	defer s.counters.mu.Unlock()
+	return s.counters.live[noSegment]
+}
+
 // freeSpace is what can be written and what there is in all, in bytes. What is
 // deleted counts as free at once, though the disk has it back only after a
 // collection.
@@ -127,7 +136,7 @@ func (s *Store) freeSpace() (free, total int64, err error) {
 		return 0, 0, err
 	}
 	dead, spare := s.unusedSpace()
-	return max(int64(sp.Free)+dead+spare-s.space.reserve, 0), int64(sp.Total), nil
+	return max(int64(sp.Free)+dead+spare-s.space.reserve-s.promised(), 0), int64(sp.Total), nil
 }
 
 // Statfs implements FS.

@@ -108,13 +108,21 @@ cd "$work/suite" || exit 1
 [ $# -gt 0 ] || set -- -g quick
 ./check "$@" >"$work/check.out" 2>&1 &
 check=$!
+kill_tree() {
+	local child
+	for child in $(pgrep -P $1); do
+		kill_tree $child
+	done
+	kill -9 $1 2>/dev/null
+}
+
 # A test that takes too long is killed, and fails for what its output lacks.
 (
 	while sleep 5 && kill -0 $check 2>/dev/null; do
 		pgrep -f "^[^ ]*bash $work/suite/tests/" | while read -r pid; do
 			[ "$(ps -o etimes= -p $pid)" -gt "${TEST_SECONDS:-900}" ] || continue
 			echo "killed after ${TEST_SECONDS:-900} seconds" >>"$work/check.out"
-			kill -9 $(pgrep -P $pid) $pid 2>/dev/null
+			kill_tree $pid
 		done
 	done
 ) &
