@@ -127,9 +127,10 @@ func (s *Store) adopt(ino Ino) *inode {
 	}
 }
 
-// lockSet holds several inodes locked exclusively.
+// lockSet holds several inodes locked exclusively: of a rename two directories,
+// two files that the names stood for at first, and two that they stand for now.
 type lockSet struct {
-	n   [4]*inode
+	n   [6]*inode
 	len int
 }
 
