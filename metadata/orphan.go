@@ -71,7 +71,7 @@ func (r *reclaimer) start(s *Store) {
 				}
 				k := min(len(r.queue), reclaimBatch)
 				batch := append([]Ino(nil), r.queue[:k]...)
-				r.queue = append(r.queue[:0], r.queue[k:]...)
+				r.queue = r.queue[k:]
 				r.busy = true
 				r.mu.Unlock()
 				if err := s.reclaim(batch); err != nil {
@@ -134,7 +134,8 @@ func (s *Store) reclaim(list []Ino) error {
 				err = lerr
 				break
 			}
-			if n.attr.Nlink > 0 || s.refs.count(ino) > 0 {
+			// Who got a reference by number meanwhile is to bring it back here.
+			if n.attr.Nlink > 0 || s.refs.orphan(ino) > 0 {
 				s.wunlock(n)
 				list = list[1:]
 				continue

@@ -72,13 +72,6 @@ func (t *refTable) adopt(ino Ino) {
 	sh.mu.Unlock()
 }
 
-func (t *refTable) count(ino Ino) uint64 {
-	sh := t.shard(ino)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	return sh.m[ino] >> 1
-}
-
 // size returns the number of inodes with references.
 func (t *refTable) size() (n int) {
 	for i := range t.shards {
