@@ -548,7 +548,7 @@ func (db *DB) clean() (waiting bool) {
 	}
 	for _, w := range logs {
 		// What it holds is in tables by now, so a failure loses nothing.
-		err := w.log.Close()
+		err := w.log.CloseForReuse()
 		db.mu.Lock()
 		recycle := err == nil && db.opts.Profile == ordered.Default && len(db.spare) == 0
 		if recycle {

@@ -220,7 +220,7 @@ func (c *call) startSync(n int) {
 	c.d.st.SyncAsync(&c.sync)
 }
 
-// syncDone answers on the CPU pool.
+// syncDone answers, on the goroutine of the barriers.
 func syncDone(j *lanes.Job) {
 	c := j.Arg.(*call)
 	if err := c.sync.Err; err != nil {

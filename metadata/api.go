@@ -208,8 +208,9 @@ type FS interface {
 	Listxattr(w Wait, ino Ino) ([]byte, error) // NUL-terminated names
 	Removexattr(w Wait, ino Ino, name []byte) error
 	Statfs(out *Statfs) error
-	// SyncAsync makes everything acknowledged so far durable, then submits
-	// done.Job to the CPU pool with done.Err set. It never blocks.
+	// SyncAsync makes everything acknowledged so far durable, then runs
+	// done.Job with done.Err set, on the goroutine that all barriers share: the
+	// job must not block. SyncAsync itself never blocks.
 	SyncAsync(done *SyncWait)
 	Lanes() *lanes.Runtime
 }

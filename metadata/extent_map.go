@@ -31,22 +31,18 @@ func (w *window) at(off uint64) int {
 // extentMap is what memory knows of a file's extents: disjoint windows in
 // order. Random access to a large file so keeps the parts it works in.
 type extentMap struct {
-	wins []window
+	wins  []window
+	count int // extents in all of them
 }
 
 const (
-	windowLoad   = 64   // extents read at a time, at least
-	windowSplit  = 256  // a window of more is stored as two or more
-	extentMapMax = 8192 // extents kept of one file
+	windowLoad   = 64       // extents read at a time, at least
+	windowSplit  = 256      // a window of more is stored as two or more
+	extentMapMax = 64 << 10 // extents kept of one file
+	extentMem    = 160      // bytes that one takes: itself and, mostly, 32 checksums
 )
 
-func (m *extentMap) memory() int {
-	n := cap(m.wins) * 40
-	for i := range m.wins {
-		n += cap(m.wins[i].ext) * 160 // an extent and, mostly, 32 checksums
-	}
-	return n
-}
+func (m *extentMap) memory() int { return cap(m.wins)*40 + m.count*extentMem }
 
 // after returns the index of the first window that ends after off.
 func (m *extentMap) after(off uint64) int {
@@ -94,6 +90,14 @@ func (m *extentMap) store(w window) {
 	for j < len(m.wins) && m.wins[j].lo < w.hi {
 		j++
 	}
+	for k := i; k < j; k++ {
+		m.count -= len(m.wins[k].ext)
+	}
+	m.count += len(w.ext)
+	if j == i+1 && len(w.ext) <= windowSplit {
+		m.wins[i] = w
+		return
+	}
 	var few [2]window
 	parts := few[:0]
 	for len(w.ext) > windowSplit {
@@ -103,28 +107,31 @@ func (m *extentMap) store(w window) {
 		w.lo, w.ext = mid, append([]extent(nil), w.ext[k:]...)
 	}
 	parts = append(parts, w)
-	if j == i+1 && len(parts) == 1 {
-		m.wins[i] = w
-		return
-	}
-	total := 0
-	for k := range m.wins {
-		if k < i || k >= j {
-			total += len(m.wins[k].ext)
-		}
-	}
-	if total > extentMapMax {
-		m.wins = parts
-		return
-	}
+	before, behind := m.wins[:i], m.wins[j:]
 	next := make([]window, 0, len(m.wins)+len(parts))
-	next = append(next, m.wins[:i]...)
+	if m.count > extentMapMax {
+		// Half of the others go: every second one, wherever the work is.
+		before, behind = everySecond(before), everySecond(behind)
+	}
+	next = append(next, before...)
 	next = append(next, parts...)
-	m.wins = append(next, m.wins[j:]...)
+	m.wins = append(next, behind...)
+	m.count = 0
+	for k := range m.wins {
+		m.count += len(m.wins[k].ext)
+	}
+}
+
+func everySecond(w []window) []window {
+	var half []window
+	for i := 0; i < len(w); i += 2 {
+		half = append(half, w[i])
+	}
+	return half
 }
 
 // forget drops everything.
-func (m *extentMap) forget() { m.wins = nil }
+func (m *extentMap) forget() { *m = extentMap{} }
 
 // extents returns a window of n that covers [lo, hi), read from the engine if
 // memory does not have it. The caller holds the inode's lock exclusively.

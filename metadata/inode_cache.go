@@ -39,7 +39,8 @@ func (n *inode) memory() int {
 // inodeCache holds inodes within a budget of bytes. Second-chance eviction.
 type inodeCache struct {
 	shards [64]cacheShard
-	budget int // per shard
+	budget int64
+	mem    atomic.Int64 // bytes of all shards
 }
 
 type cacheShard struct {
@@ -47,13 +48,14 @@ type cacheShard struct {
 	m    map[Ino]*inode
 	hand inode // list head: hand.next is the newest
 	mem  int
+	all  *atomic.Int64 // inodeCache.mem
 }
 
 func (c *inodeCache) init(budget int64) {
-	c.budget = max(int(budget)/len(c.shards), 64<<10)
+	c.budget = budget
 	for i := range c.shards {
 		sh := &c.shards[i]
-		sh.m = make(map[Ino]*inode)
+		sh.m, sh.all = make(map[Ino]*inode), &c.mem
 		sh.hand.next, sh.hand.prev = &sh.hand, &sh.hand
 	}
 }
@@ -84,7 +86,7 @@ func (c *inodeCache) pin(ino Ino) (n *inode, placeholder bool) {
 
 func (sh *cacheShard) insertLocked(n *inode) {
 	sh.m[n.ino] = n
-	sh.mem += n.mem
+	sh.charge(n.mem)
 	n.next, n.prev = sh.hand.next, &sh.hand
 	n.next.prev, sh.hand.next = n, n
 }
@@ -94,15 +96,20 @@ func (sh *cacheShard) removeLocked(n *inode) {
 		return
 	}
 	delete(sh.m, n.ino)
-	sh.mem -= n.mem
+	sh.charge(-n.mem)
 	n.prev.next, n.next.prev = n.next, n.prev
 	n.prev, n.next = nil, nil
 }
 
-// evictLocked drops unpinned inodes from the old end while over budget, looking
-// at a bounded number of them.
-func (sh *cacheShard) evictLocked(budget int) {
-	for tries := 16; sh.mem > budget && tries > 0; tries-- {
+func (sh *cacheShard) charge(bytes int) {
+	sh.mem += bytes
+	sh.all.Add(int64(bytes))
+}
+
+// evictLocked drops unpinned inodes from the shard's old end while all shards
+// together are over the budget, looking at a bounded number of them.
+func (sh *cacheShard) evictLocked(budget int64) {
+	for tries := 16; sh.all.Load() > budget && tries > 0; tries-- {
 		n := sh.hand.prev
 		if n == &sh.hand {
 			return
@@ -123,7 +130,7 @@ func (c *inodeCache) unpin(n *inode, mem int) {
 	sh.mu.Lock()
 	n.pins--
 	if mem != unchanged && mem != n.mem && sh.m[n.ino] == n {
-		sh.mem += mem - n.mem
+		sh.charge(mem - n.mem)
 		n.mem = mem
 		sh.evictLocked(c.budget)
 	}

@@ -43,9 +43,7 @@ func (y *syncer) start(s *Store) {
 					w := list
 					list = w.next
 					w.next, w.Err = nil, err
-					if s.lanes.CPU.Submit(&w.Job) != nil {
-						w.Job.Run(&w.Job) // the lanes are closing: answer all the same
-					}
+					w.Job.Run(&w.Job)
 				}
 			}
 			if closed {

@@ -444,7 +444,13 @@ func (l *Log) extendAhead() {
 
 // Close makes everything durable and closes the file. After an error the file
 // is closed too.
-func (l *Log) Close() error {
+func (l *Log) Close() error { return l.close(l.ends) }
+
+// CloseForReuse is Close of a log whose file another log will recycle: the file
+// keeps its size.
+func (l *Log) CloseForReuse() error { return l.close(false) }
+
+func (l *Log) close(trim bool) error {
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
@@ -457,7 +463,12 @@ func (l *Log) Close() error {
 	<-l.done
 	err := l.Sync(end)
 	if err == nil {
-		err = l.writeLastMark(end)
+		end, err = l.writeLastMark(end)
+	}
+	if err == nil && trim {
+		// Whoever reads it next need not look through what was reserved. It
+		// does not matter if this is lost.
+		l.f.Truncate(end)
 	}
 	if cerr := l.f.Close(); err == nil && cerr != nil {
 		err = fmt.Errorf("ordered: close log %s: %w", l.o.Name, cerr)
@@ -467,16 +478,17 @@ func (l *Log) Close() error {
 
 // writeLastMark states that all is durable, so that damage to the last group is
 // told from a torn tail. The mark itself need not be durable.
-func (l *Log) writeLastMark(end int64) error {
+func (l *Log) writeLastMark(end int64) (int64, error) {
 	if l.o.Profile == Strict || end == l.marked || blockSize-end%blockSize < markLen {
-		return nil
+		return end, nil
 	}
-	b := appendMark(nil, l.num, end, end)
+	mark := appendMark(nil, l.num, end, end)
+	b := mark
 	if l.ends {
 		b = append(b, zeros[:endLen(end+markLen)]...)
 	}
 	if _, err := l.f.WriteAt(b, end); err != nil && !errors.Is(err, uring.ErrNoSpace) {
-		return fmt.Errorf("ordered: write log %s at %d: %w", l.o.Name, end, err)
+		return end, fmt.Errorf("ordered: write log %s at %d: %w", l.o.Name, end, err)
 	}
-	return nil
+	return end + int64(len(mark)), nil
 }
