@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 
+	"prismfs/ordered"
 	"prismfs/uring"
 )
 
@@ -16,7 +17,7 @@ var (
 	ErrWouldBlock = uring.ErrWouldBlock
 	// ErrCorrupt is wrapped by every report of bytes that fail their
 	// checksum or break the format.
-	ErrCorrupt = errors.New("engine: corrupt")
+	ErrCorrupt = ordered.ErrCorrupt
 	// ErrClosed answers calls after Close.
 	ErrClosed = errors.New("engine: closed")
 	// ErrReadOnly answers writes of a store opened read-only, and of one

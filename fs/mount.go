@@ -358,14 +358,25 @@ func mountDirect(o *MountOptions, typ string, fl uintptr) (int, error) {
 	return -1, err
 }
 
+// FindFusermount returns the path of fusermount3: from PATH, or from where
+// Debian has it, since mount(8) starts its helpers without a PATH.
+func FindFusermount() (string, error) {
+	for _, name := range []string{"fusermount3", "/usr/bin/fusermount3", "/bin/fusermount3"} {
+		if bin, err := exec.LookPath(name); err == nil {
+			return bin, nil
+		}
+	}
+	return "", ErrNoFusermount
+}
+
 // mountHelper mounts with fusermount3, which passes the fd of /dev/fuse back
 // over the socket whose number is in _FUSE_COMMFD.
 //
 //   - Source: fusermount3(1), libfuse lib/mount.c.
 func mountHelper(o *MountOptions, fl uintptr) (int, error) {
-	bin, err := exec.LookPath("fusermount3")
+	bin, err := FindFusermount()
 	if err != nil {
-		return -1, ErrNoFusermount
+		return -1, err
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

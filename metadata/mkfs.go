@@ -115,12 +115,16 @@ func removeStore(dir string) error {
 // UUIDOf returns the identity of the store in a directory without opening it.
 func UUIDOf(dir string) (uuid, label string, err error) {
 	b, err := os.ReadFile(filepath.Join(dir, superblockName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", "", ErrNotAStore
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", "", err
 	}
 	sb, err := decodeSuperblock(b)
+	if errors.Is(err, ErrNotAStore) {
+		_, derr := os.Stat(filepath.Join(dir, engineDir, "CURRENT"))
+		_, serr := os.Stat(filepath.Join(dir, dataDir))
+		if derr == nil && serr == nil {
+			err = fmt.Errorf("superblock missing or overwritten: %w", ErrCorrupt)
+		}
+	}
 	return sb.uuid(), strings.TrimSpace(sb.Label), err
 }

@@ -171,7 +171,7 @@ func (s *Store) attach() error {
 		}
 		s.disk, s.ownDisk = d, true
 	}
-	if !s.opts.create && !s.disk.Exists(superblockName) {
+	if !s.opts.create && !s.disk.Exists(superblockName) && !s.disk.Exists(engineDir) {
 		return ErrNotAStore
 	}
 	if s.disk.ReadOnly() {
@@ -223,6 +223,9 @@ func (s *Store) start(create bool) (err error) {
 		PlantedStaleLog: s.opts.PlantedStaleLog,
 	})
 	if err != nil {
+		if errors.Is(err, uring.ErrNotExist) {
+			err = fmt.Errorf("%w: %w", ErrCorrupt, err)
+		}
 		return fmt.Errorf("metadata: open the engine: %w", err)
 	}
 	if err := s.loadCounters(); err != nil {

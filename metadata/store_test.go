@@ -96,3 +96,29 @@ func TestStoreKeepsFilesOverReopen(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestLostIdentity: a store without its superblock, or with an overwritten one,
+// is damaged; calling it no store would invite somebody to make a new one there.
+func TestLostIdentity(t *testing.T) {
+	l := newLanes(t)
+	for name, hurt := range map[string]func(*simdisk.Disk) error{
+		"missing":     func(d *simdisk.Disk) error { return d.Remove("superblock") },
+		"overwritten": func(d *simdisk.Disk) error { return d.Corrupt("superblock", 0, 0xff) },
+		"bit flip":    func(d *simdisk.Disk) error { return d.Corrupt("superblock", 100, 1) },
+		"no engine":   func(d *simdisk.Disk) error { return d.Remove("db/CURRENT") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			disk := simdisk.New(3)
+			if err := newStore(t, disk, l).Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := hurt(disk); err != nil {
+				t.Fatal(err)
+			}
+			_, err := metadata.Open(metadata.Options{Disk: disk, Lanes: l, NoTimer: true})
+			if !errors.Is(err, metadata.ErrCorrupt) || errors.Is(err, metadata.ErrNotAStore) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}

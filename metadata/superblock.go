@@ -116,6 +116,9 @@ func (sb *superblock) uuid() string {
 func readSuperblock(disk uring.Disk) (superblock, error) {
 	f, err := disk.Open(superblockName)
 	if errors.Is(err, uring.ErrNotExist) {
+		if disk.Exists(engineDir) && disk.Exists(dataDir) {
+			return superblock{}, fmt.Errorf("the superblock is missing: %w", ErrCorrupt)
+		}
 		return superblock{}, ErrNotAStore
 	}
 	if err != nil {
@@ -133,7 +136,11 @@ func readSuperblock(disk uring.Disk) (superblock, error) {
 	if size > superblockSize {
 		return superblock{}, ErrNotAStore
 	}
-	return decodeSuperblock(b)
+	sb, err := decodeSuperblock(b)
+	if errors.Is(err, ErrNotAStore) && disk.Exists(engineDir) && disk.Exists(dataDir) {
+		err = fmt.Errorf("superblock magic: %w", ErrCorrupt)
+	}
+	return sb, err
 }
 
 // writeSuperblock puts the superblock in place whole or not at all: write and

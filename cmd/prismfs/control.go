@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -285,8 +286,8 @@ func controlCall(store, op string, out any, limit time.Duration) error {
 	}
 	defer c.Close()
 	err = c.call(op, out, limit)
-	if errors.Is(err, io.EOF) {
-		return errNoDaemon
+	if errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
+		return errNoDaemon // it ended meanwhile
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -308,5 +309,28 @@ func TestRemountFlags(t *testing.T) {
 	got := remountFlags("rw,nosuid,nodev,relatime", &s)
 	if want := uintptr(syscall.MS_RDONLY | syscall.MS_NODEV | syscall.MS_NOATIME); got != want {
 		t.Errorf("%#x, want %#x", got, want)
+	}
+}
+
+// TestDyingDaemonIsGone: the socket of a daemon that was just killed takes
+// connections for a moment and then ends them.
+func TestDyingDaemonIsGone(t *testing.T) {
+	store := t.TempDir()
+	l, err := net.Listen("unix", filepath.Join(store, "control.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+		}
+	}()
+	if daemonAnswers(store) {
+		t.Error("a daemon that ends every connection is taken for a living one")
 	}
 }

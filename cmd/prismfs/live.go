@@ -35,7 +35,7 @@ var statusCommand = &command{
 			return printAnswer(in, st)
 		}
 		if !errors.Is(err, errNoDaemon) {
-			return failf(codeOf(err), "%s: %v", t.store, plain(err))
+			return callFailure(t, err)
 		}
 		if t.mount != nil {
 			return failf(exitNotMounted, "%s: the daemon of %s is gone: `prismfs umount %s`, then mount it again", t.store, t.mount.mountPoint, t.mount.mountPoint)
@@ -111,6 +111,14 @@ func live(in *invocation, request func(*target) error) error {
 			return err
 		}
 		return failf(exitNotMounted, "%s is not mounted: `prismfs mount %s MNT`", t.store, t.store)
+	}
+	return callFailure(t, err)
+}
+
+// callFailure is what a request to a daemon came to that is there.
+func callFailure(t *target, err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return failf(exitNotMounted, "%s: its daemon does not answer: see %s; `kill -9` it if it hangs, then mount again", t.store, filepath.Join(t.store, logFile))
 	}
 	return failf(codeOf(err), "%s: %v", t.store, plain(err))
 }

@@ -140,6 +140,13 @@ func runCommand(cmd *command, words []string, kind helperKind, stdout, stderr io
 	if err != nil {
 		return usagef("%v: `prismfs help %s` shows how it is used", err, cmd.name)
 	}
+	for _, word := range args.positional {
+		if word == "" {
+			// A shell variable that is not set, most likely; not the current
+			// directory.
+			return usagef("an argument is empty: name a directory")
+		}
+	}
 	if n := len(args.positional); n < cmd.min || n > cmd.max {
 		return usagef("used as: prismfs %s %s", cmd.name, cmd.args)
 	}

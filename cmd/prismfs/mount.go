@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"prismfs/fs"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -162,13 +164,12 @@ func checkMountPaths(store, mnt string, s *mountSettings) (realStore, realMnt st
 	return realStore, realMnt, nil
 }
 
-// daemonAnswers says whether a daemon serves the store, however busy.
+// daemonAnswers says whether a daemon serves the store, however busy. Asking is
+// needed: the socket of one that was just killed still takes connections for a
+// moment. One that does not answer in time lives.
 func daemonAnswers(store string) bool {
-	c, err := dialControl(store)
-	if err == nil {
-		c.Close()
-	}
-	return !errors.Is(err, errNoDaemon)
+	var st daemonStatus
+	return !errors.Is(controlCall(store, "status", &st, controlPatience), errNoDaemon)
 }
 
 // probeMount reads the root directory through the kernel (C2). It runs in the
@@ -213,7 +214,7 @@ func detach(mnt string) error {
 
 // fusermountUnmount is how a user who is not root unmounts.
 func fusermountUnmount(mnt string, lazy bool) error {
-	bin, err := exec.LookPath("fusermount3")
+	bin, err := fs.FindFusermount()
 	if err != nil {
 		return errors.New("only root can unmount here: install fusermount3 (package fuse3)")
 	}
