@@ -47,9 +47,7 @@ type DataLogOptions struct {
 	// Lane orders the writes of all logs; without it they are made directly.
 	Lane     *lanes.Serial
 	ReadOnly bool
-	// Reserve is how many bytes of the disk a new segment must leave free.
-	Reserve func() int64
-	Logf    func(format string, args ...any)
+	Logf     func(format string, args ...any)
 }
 
 // DataLog is the append-only store of file bytes. See the package comment.

@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -429,24 +428,6 @@ func TestDataLogNoSpace(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkRead(t, d, mustAppend(t, d, []byte("room again")))
-}
-
-// Goal: Reserve leaves room to others.
-func TestReserve(t *testing.T) {
-	disk := simdisk.New(1)
-	disk.SetCapacity(8 << 20)
-	reserve := atomic.Int64{}
-	reserve.Store(8 << 20)
-	d := openDataLog(t, ordered.DataLogOptions{Disk: disk, Reserve: reserve.Load})
-	defer d.Close()
-	if _, _, err := d.Append(1, 0, []byte("x"), false); !errors.Is(err, uring.ErrNoSpace) {
-		t.Fatal(err)
-	}
-	reserve.Store(4 << 20)
-	mustAppend(t, d, []byte("x"))
-	if space, _ := disk.Free(); space.Free < 4<<20 {
-		t.Fatalf("%d bytes left", space.Free)
-	}
 }
 
 // Goal: a removed segment is gone from the disk, readable to who has it

@@ -190,22 +190,11 @@ func (d *DataLog) createSegment(num uint32) (*Segment, error) {
 }
 
 // allocateSegment reserves SegmentSize, or the largest half, quarter ... that
-// fits and leaves the reserve of others alone.
+// fits.
 func (d *DataLog) allocateSegment(f uring.File) (size int64, err error) {
-	room := int64(-1)
-	if d.o.Reserve != nil {
-		space, err := d.o.Disk.Free()
-		if err != nil {
-			return 0, err
-		}
-		room = max(space.Free-d.o.Reserve(), 0)
-	}
 	for size = d.o.SegmentSize; ; size /= 2 {
 		size = max(size, minSegmentSize)
-		err = uring.ErrNoSpace
-		if room < 0 || size <= room {
-			err = f.Allocate(0, size, false)
-		}
+		err = f.Allocate(0, size, false)
 		if err == nil || !errors.Is(err, uring.ErrNoSpace) || size == minSegmentSize {
 			return size, err
 		}
