@@ -24,8 +24,8 @@ func (s OpState) String() string {
 }
 
 // Op is a handle for one piece of background work that somebody may watch:
-// the control commands gc, compact and scrub. It costs allocations; requests of
-// the file system use jobs.
+// the control commands gc and compact. It costs allocations; requests of the
+// file system use jobs.
 type Op struct {
 	name    string
 	started time.Time

@@ -222,6 +222,7 @@ func TestShutdownBlocking(t *testing.T) {
 		name := map[bool]string{true: "stealing", false: "no stealing"}[steal]
 		bubble("queued jobs run, "+name, t, func(t *testing.T) {
 			b := NewBlocking("io", 3, steal)
+			synctest.Wait() // all are parked: without stealing a job stays with its worker
 			bs := occupy(t, b, 3)
 			var r record
 			for i := range 20 {
