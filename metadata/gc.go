@@ -37,8 +37,9 @@ func (s *Store) gcRound() error {
 	var worst uint32
 	var least int64 = -1
 	var empty []uint32
+	list := s.dlog.Segments()
 	s.counters.mu.Lock()
-	for _, info := range s.dlog.Segments() {
+	for _, info := range list {
 		if !info.Sealed {
 			continue
 		}
@@ -106,6 +107,10 @@ func (s *Store) evacuate(seg uint32) error {
 	return s.dlog.Scan(seg, func(h ordered.RecordHeader, x ordered.Extent) error {
 		// Between two records nothing is half done.
 		if err := stop.Err(); err != nil {
+			return err
+		}
+		// What waits for room holds no lock.
+		if err := s.needRoom(Block); err != nil {
 			return err
 		}
 		ino, off := Ino(h.Ino), h.FileOff

@@ -104,9 +104,9 @@ func (s *Store) needRoom(w Wait) error {
 // unusedSpace is what segments take without needing it, in bytes: dead is what
 // a collection gives back, spare what is still to be written.
 func (s *Store) unusedSpace() (dead, spare int64) {
-	s.counters.mu.Lock()
-	defer s.counters.mu.Unlock()
 	list := s.dlog.Segments()
+	s.counters.mu.Lock() // the write lane takes it: not while listing
+	defer s.counters.mu.Unlock()
 	for i, info := range list {
 		live := s.counters.live[info.Number]
 		switch {
