@@ -17,6 +17,7 @@
 //	transport_uring.go    FUSE over io_uring, one ring per possible CPU
 //	notify.go             invalidations sent to the kernel
 //	cached_pages.go       what the kernel may hold, for O_DIRECT writes
+//	caller.go             what /proc tells of who asks
 //
 // # A request's way
 //

@@ -14,6 +14,7 @@
 //	inode_cache.go    inodes in memory                     refs.go    the kernel's references
 //	lock.go           locking inodes
 //	ops_*.go          the operations                       orphan.go  deletion of unlinked inodes
+//	acl.go            ACLs and file capabilities           chattr.go  what flags forbid
 //	sync.go           barriers                             space.go   room on the disk
 //	recovery.go       what a replay accepts                gc.go      data-log segments
 //	check.go          fsck                                 status.go  figures
@@ -54,6 +55,6 @@
 // Inode locks first, by ascending number where a call waits for more than one;
 // under NoWait locks are only tried, in any order. Then the shards of the inode
 // cache and of the reference table, which are held for a few instructions. Then
-// the engine's write lane, on which only the counters' lock is taken. A job on
-// that lane takes no inode lock.
+// the engine's write lane, on which the locks of the counters and of the data
+// log's positions are taken. A job on that lane takes no inode lock.
 package metadata
