@@ -287,7 +287,7 @@ func (s *Store) Close() error {
 	if cerr := s.dlog.Close(); err == nil {
 		err = cerr
 	}
-	s.db, s.dlog = nil, nil
+	// db and dlog stay: a control command that is late finds them closed.
 	if s.watchdog != nil {
 		s.watchdog.Close()
 	}

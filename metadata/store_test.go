@@ -122,3 +122,20 @@ func TestLostIdentity(t *testing.T) {
 		})
 	}
 }
+
+// TestClosedStoreAnswers: a control command may come while the store closes. It
+// gets an error; it neither waits for ever nor ends the daemon.
+func TestClosedStoreAnswers(t *testing.T) {
+	s := newStore(t, simdisk.New(1), newLanes(t))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Sync(); err == nil {
+		t.Error("a closed store synced")
+	}
+	if err := s.Compact(); err == nil {
+		t.Error("a closed store compacted")
+	}
+	s.CollectGarbage() // may find nothing to do
+	s.Status()
+}

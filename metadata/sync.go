@@ -3,6 +3,7 @@ package metadata
 import (
 	"sync"
 
+	"prismfs/engine"
 	"prismfs/lanes"
 	"prismfs/ordered"
 )
@@ -74,6 +75,12 @@ func (s *Store) SyncAsync(w *SyncWait) {
 	y := &s.syncer
 	w.next = nil
 	y.mu.Lock()
+	if y.closed {
+		y.mu.Unlock()
+		w.Err = engine.ErrClosed
+		w.Job.Run(&w.Job)
+		return
+	}
 	if y.tail == nil {
 		y.head = w
 	} else {
