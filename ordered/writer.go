@@ -360,8 +360,6 @@ func (l *Log) leadSync() (done int64, final bool, err error) {
 	return end, false, nil
 }
 
-// flusher hands records to the kernel FlushDelay after they came, or when many
-// have come. While it is awake Append need not wake it.
 // writeAheadBytes is how much is written once ahead of the records.
 const writeAheadBytes = 1 << 20
 
@@ -396,6 +394,8 @@ func (l *Log) writeAhead(end int64) {
 	l.written = from + n
 }
 
+// flusher hands records to the kernel FlushDelay after they came, or when many
+// have come. While it is awake Append need not wake it.
 func (l *Log) flusher() {
 	defer close(l.done)
 	timer := time.NewTimer(l.o.FlushDelay)
