@@ -78,7 +78,8 @@ func TestMountHelper(t *testing.T) {
 	if _, err := mountHelper(&o, fl); !errors.Is(err, ErrNotPermitted) || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("mounting on nothing: %v", err)
 	}
-	t.Setenv("PATH", dir)
+	defer func(paths []string) { fusermountPaths = paths }(fusermountPaths)
+	fusermountPaths = []string{filepath.Join(dir, "fusermount-that-is-not-there")}
 	if _, err := mountHelper(&o, fl); !errors.Is(err, ErrNoFusermount) {
 		t.Errorf("without fusermount3: %v", err)
 	}

@@ -358,10 +358,12 @@ func mountDirect(o *MountOptions, typ string, fl uintptr) (int, error) {
 	return -1, err
 }
 
+var fusermountPaths = []string{"fusermount3", "/usr/bin/fusermount3", "/bin/fusermount3"}
+
 // FindFusermount returns the path of fusermount3: from PATH, or from where
 // Debian has it, since mount(8) starts its helpers without a PATH.
 func FindFusermount() (string, error) {
-	for _, name := range []string{"fusermount3", "/usr/bin/fusermount3", "/bin/fusermount3"} {
+	for _, name := range fusermountPaths {
 		if bin, err := exec.LookPath(name); err == nil {
 			return bin, nil
 		}

@@ -49,6 +49,8 @@ func (s *Store) gcRound() error {
 			empty = append(empty, info.Number)
 		case live < 0:
 			// More died than lived: the count is wrong, so touch nothing.
+		case s.gcBad[info.Number]:
+			// It could not be read through; nothing in it is moved again.
 		case live*gcLiveDen < info.Size*gcLiveNum && (least < 0 || live < least):
 			worst, least = info.Number, live
 		}
@@ -56,7 +58,11 @@ func (s *Store) gcRound() error {
 	s.counters.mu.Unlock()
 	if least >= 0 && len(empty) == 0 {
 		if err := s.evacuate(worst); err != nil {
-			return err
+			if errors.Is(err, ErrCorrupt) {
+				// The others need not wait for this one.
+				s.gcBad[worst] = true
+			}
+			return fmt.Errorf("metadata: empty segment %d: %w", worst, err)
 		}
 		s.counters.mu.Lock()
 		live := s.counters.live[worst]

@@ -239,15 +239,14 @@ func (s *Store) Readdir(w Wait, dir Ino, cookie uint64, attrs bool, fn func(*Dir
 		if attrs {
 			var a Attr
 			// A child's lock inside its directory's: only tried, since
-			// elsewhere the order is by number. A child that is busy
-			// goes without attributes and is looked up by itself.
+			// elsewhere the order is by number. A child that is busy, or
+			// whose record is damaged, goes without attributes; its own
+			// lookup will wait, or report it.
 			s.refs.add(e.ino, 1)
 			err := s.childAttr(w, e.ino, &a)
 			if err != nil {
 				s.Forget(e.ino, 1)
-				if err == errBusy {
-					err = nil
-				} else {
+				if err != errBusy && err != ErrStale && !errors.Is(err, ErrCorrupt) {
 					return false, err
 				}
 			} else {

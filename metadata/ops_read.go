@@ -95,7 +95,11 @@ func (s *Store) read(w Wait, ino Ino, off uint64, dst []byte, plan *ReadPlan) (k
 	}
 	var win window
 	if !n.attr.Inline && n.attr.Blocks > 0 {
-		win, _ = n.ext.find(off, off+uint64(len(dst)))
+		var ok bool
+		if win, ok = n.ext.find(off, off+uint64(len(dst))); !ok {
+			// What is not known must not read as a hole.
+			return 0, false, fmt.Errorf("metadata: extents of inode %d at %d were loaded and are not there", n.ino, off)
+		}
 	}
 	err = s.readLocked(w, n, &win, off, dst, plan)
 	if err != nil {
@@ -205,7 +209,10 @@ func (s *Store) readExtent(w Wait, ino Ino, e *extent, pos uint64, dst []byte, p
 		if plan == nil {
 			return ErrWouldBlock
 		}
-		seg, inMemory, err := s.dlog.Locate(&x)
+		seg, inMemory, err := s.dlog.Locate(&x, w == NoWait)
+		if errors.Is(err, uring.ErrWouldBlock) {
+			return ErrWouldBlock
+		}
 		if err != nil {
 			return s.damage("data", ino, pos, err)
 		}

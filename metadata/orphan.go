@@ -16,9 +16,11 @@ var orphanUnlinked = []byte{1}
 // path and some at a time.
 type reclaimer struct {
 	mu      sync.Mutex
-	idle    sync.Cond // queue empty and nothing under way
+	idle    sync.Cond // ended has grown, or closed is set
 	queue   []Ino
 	busy    bool
+	taken   uint64 // orphans that batches, ended or not, have taken off the queue
+	ended   uint64 // of those, the ones whose batch has ended
 	running bool
 	closed  bool
 	wake    chan struct{}
@@ -60,9 +62,10 @@ func (r *reclaimer) start(s *Store) {
 			for {
 				r.mu.Lock()
 				closed := r.closed
+				r.ended = r.taken
+				r.idle.Broadcast()
 				if len(r.queue) == 0 || closed {
 					r.busy = false
-					r.idle.Broadcast()
 					r.mu.Unlock()
 					if closed {
 						return
@@ -72,6 +75,7 @@ func (r *reclaimer) start(s *Store) {
 				k := min(len(r.queue), reclaimBatch)
 				batch := append([]Ino(nil), r.queue[:k]...)
 				r.queue = r.queue[k:]
+				r.taken += uint64(k)
 				r.busy = true
 				r.mu.Unlock()
 				if err := s.reclaim(batch); err != nil {
@@ -104,7 +108,7 @@ func (r *reclaimer) drain(s *Store) bool {
 	if !r.running || len(r.queue) == 0 && !r.busy {
 		return false
 	}
-	for (len(r.queue) > 0 || r.busy) && !r.closed {
+	for upto := r.taken + uint64(len(r.queue)); r.ended < upto && !r.closed; {
 		r.idle.Wait()
 	}
 	return true

@@ -59,6 +59,7 @@ const (
 	defaultCommit = time.Second
 	leaseSize     = 1 << 20
 	redoMax       = 64 << 10
+	garbagePeriod = time.Second
 	stuckAfter    = time.Minute // work on a lane that takes longer is named in the log
 )
 
@@ -91,8 +92,9 @@ type Store struct {
 	leaseEnd atomic.Uint64
 	leaseMu  sync.Mutex
 
-	gcMu       sync.Mutex   // one round of garbage collection at a time
-	appendGate sync.RWMutex // shared from the first append of an operation to its commit
+	gcMu       sync.Mutex      // one round of garbage collection at a time
+	gcBad      map[uint32]bool // guarded by gcMu; segments found damaged since the store was opened
+	appendGate sync.RWMutex    // shared from the first append of an operation to its commit
 
 	failure atomic.Pointer[error] // first error that turned the store read-only
 
@@ -101,9 +103,13 @@ type Store struct {
 	noted     ordered.Pos // last watermark in the log
 	recovered recovery
 
-	stop     *lanes.StopSource // the root of what background work looks at
-	commits  *lanes.Periodic   // nil without a timer
-	watchdog *lanes.Watchdog
+	stop    *lanes.StopSource // the root of what background work looks at
+	commits *lanes.Periodic   // nil without a timer
+	garbage *lanes.Periodic   // nil without a timer
+
+	commitWait SyncWait // of the commit beat
+	commitBusy atomic.Bool
+	watchdog   *lanes.Watchdog
 
 	maintenance atomic.Pointer[lanes.Op] // the last one started
 }
@@ -153,6 +159,7 @@ func newStore(o Options) *Store {
 	}
 	s.counters.live = make(map[uint32]int64)
 	s.counters.changed = make(map[uint32]bool)
+	s.gcBad = make(map[uint32]bool)
 	s.syncer.init()
 	s.reclaimer.init()
 	return s
@@ -246,7 +253,9 @@ func (s *Store) start(create bool) (err error) {
 	if !s.opts.ReadOnly {
 		s.reclaimer.start(s)
 		if !s.opts.NoTimer {
-			s.commits = lanes.StartPeriodic(s.lanes.Compaction, s.opts.Commit, 0, s.commitBeat)
+			s.commitWait.Job.Run = s.committed
+			s.commits = lanes.StartPeriodic(s.lanes.CPU, s.opts.Commit, 0, s.commitBeat)
+			s.garbage = lanes.StartPeriodic(s.lanes.Compaction, garbagePeriod, 0, func(lanes.Beat) { s.collectGarbage() })
 		}
 	}
 	return nil
@@ -277,6 +286,7 @@ func (s *Store) Close() error {
 	s.stop.Stop()
 	if s.commits != nil {
 		s.commits.Close()
+		s.garbage.Close()
 	}
 	s.reclaimer.halt()
 	err := s.Sync()
@@ -329,11 +339,10 @@ func (s *Store) writable() error {
 	return nil
 }
 
-// damage logs a record or byte range that fails its checks and returns the
-// error for the caller.
+// damage is the error for a record or byte range that fails its checks. Who ends
+// the operation reports it, once.
 func (s *Store) damage(what string, ino Ino, off uint64, err error) error {
-	s.logf("damaged %s: inode %d, offset %d: %v", what, ino, off, err)
-	return fmt.Errorf("metadata: %s of inode %d at %d: %w", what, ino, off, err)
+	return fmt.Errorf("metadata: damaged %s of inode %d at %d: %w", what, ino, off, err)
 }
 
 func (s *Store) timeNow() Time {

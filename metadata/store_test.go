@@ -139,3 +139,58 @@ func TestClosedStoreAnswers(t *testing.T) {
 	s.CollectGarbage() // may find nothing to do
 	s.Status()
 }
+
+// TestGarbageCollectionPassesDamage: a segment that cannot be read through keeps
+// what is in it, and does not keep the others from being emptied.
+func TestGarbageCollectionPassesDamage(t *testing.T) {
+	disk := simdisk.New(4)
+	l := newLanes(t)
+	s := newStore(t, disk, l)
+	var files []metadata.Ino
+	for i := range 24 { // 256 KiB each: some four to a segment
+		var a metadata.Attr
+		if err := s.Make(metadata.Block, metadata.RootIno, fmt.Appendf(nil, "f%d", i), &metadata.MakeReq{Mode: 0100644}, &a); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Write(metadata.Block, a.Ino, 0, bytes.Repeat([]byte{byte(i + 1)}, 256<<10), 0); err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, a.Ino)
+	}
+	if err := s.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	// Most of every segment dies; what is left of the first is damaged.
+	for i := range files {
+		if i%4 != 0 {
+			if err := s.Unlink(metadata.Block, metadata.RootIno, fmt.Appendf(nil, "f%d", i)); err != nil {
+				t.Fatal(err)
+			}
+			s.Forget(files[i], 1)
+		}
+	}
+	if err := s.Close(); err != nil { // memory still has the bytes
+		t.Fatal(err)
+	}
+	s = openStore(t, disk, l)
+	before := s.Status().Segments
+	if err := disk.Corrupt("data/0000000001.seg", 4096+2000, 0xff); err != nil {
+		t.Fatal(err)
+	}
+	var failed error
+	for range 20 {
+		if err := s.CollectGarbage(); err != nil {
+			failed = err
+		}
+	}
+	if !errors.Is(failed, metadata.ErrCorrupt) {
+		t.Errorf("the damage was not reported: %v", failed)
+	}
+	if after := s.Status().Segments; after >= before-1 {
+		t.Errorf("%d segments of %d are left", after, before)
+	}
+	if !disk.Exists("data/0000000001.seg") {
+		t.Error("the damaged segment was deleted with a file in it")
+	}
+	s.Close()
+}

@@ -159,12 +159,19 @@ func (s *Store) barrierOnce() (notes uint64, err error) {
 	return notes, nil
 }
 
-// commitBeat bounds how long an acknowledged change can be lost to a power cut,
-// and gives dead segments back a little at a time. It runs on the Compaction
-// lane's worker, where nobody else's work waits for it.
+// commitBeat bounds how long an acknowledged change can be lost to a power cut.
+// It only asks: the barrier runs where all barriers run, whatever the lanes are
+// busy with.
 func (s *Store) commitBeat(lanes.Beat) {
-	if err := s.Sync(); err != nil && s.Failure() == nil {
+	if s.commitBusy.CompareAndSwap(false, true) {
+		s.SyncAsync(&s.commitWait)
+	}
+}
+
+// committed is the end of a commit beat's barrier, which lets the next one begin.
+func (s *Store) committed(*lanes.Job) {
+	if err := s.commitWait.Err; err != nil && s.Failure() == nil {
 		s.logf("commit: %v", err)
 	}
-	s.collectGarbage()
+	s.commitBusy.Store(false)
 }

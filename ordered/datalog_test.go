@@ -247,7 +247,7 @@ func TestBadExtents(t *testing.T) {
 		if err := d.Verify(&e); !errors.Is(err, ordered.ErrCorrupt) {
 			t.Errorf("%s: %v", what, err)
 		}
-		if s, _, err := d.Locate(&e); what != "far off" && !errors.Is(err, ordered.ErrCorrupt) {
+		if s, _, err := d.Locate(&e, false); what != "far off" && !errors.Is(err, ordered.ErrCorrupt) {
 			t.Errorf("Locate, %s: %v", what, err)
 		} else if err == nil {
 			s.Release()
@@ -446,7 +446,7 @@ func TestRemoveSegment(t *testing.T) {
 	}
 	// Not even flushed: removal must not lose bytes on their way to a
 	// pinned reader.
-	s, _, err := d.Locate(&w.e)
+	s, _, err := d.Locate(&w.e, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -719,7 +719,7 @@ func TestDataLogConcurrency(t *testing.T) {
 func TestClosedDataLog(t *testing.T) {
 	d := openDataLog(t, ordered.DataLogOptions{Disk: simdisk.New(1)})
 	w := mustAppend(t, d, make([]byte, 10))
-	s, inMemory, err := d.Locate(&w.e)
+	s, inMemory, err := d.Locate(&w.e, false)
 	if err != nil || !inMemory || s.Number() != w.e.Seg {
 		t.Fatal(inMemory, err)
 	}
@@ -736,7 +736,7 @@ func TestClosedDataLog(t *testing.T) {
 	if err := d.Close(); !errors.Is(err, ordered.ErrClosed) {
 		t.Error(err)
 	}
-	if _, _, err := d.Locate(&w.e); !errors.Is(err, ordered.ErrClosed) {
+	if _, _, err := d.Locate(&w.e, false); !errors.Is(err, ordered.ErrClosed) {
 		t.Error(err)
 	}
 }

@@ -143,11 +143,11 @@ func (d *DataLog) readFile(e *Extent, off int, p []byte, nowait bool) error {
 // Locate pins the segment of e for a read of the caller's own, at e.Off of
 // Segment.File, to be checked with VerifyBlocks. inMemory says that ReadAt
 // would not touch the disk; the file may not have the bytes yet then.
-func (d *DataLog) Locate(e *Extent) (s *Segment, inMemory bool, err error) {
+func (d *DataLog) Locate(e *Extent, nowait bool) (s *Segment, inMemory bool, err error) {
 	if err := e.check(); err != nil {
 		return nil, false, err
 	}
-	s, _, err = d.pin(e.Seg, false)
+	s, _, err = d.pin(e.Seg, nowait)
 	if err != nil {
 		if errors.Is(err, ErrNoSegment) {
 			err = fmt.Errorf("%w (%w)", err, ErrCorrupt)

@@ -95,7 +95,7 @@ type storeStatus struct {
 	Inodes      int64  `json:"inodes"`
 	DataBytes   int64  `json:"data_bytes"`
 	Segments    int    `json:"segments"`
-	Maintenance string `json:"maintenance,omitempty"` // the last gc or compact
+	Maintenance string `json:"maintenance,omitempty"` // the last gc
 }
 
 func (v *storeVolume) Status() (any, error) {

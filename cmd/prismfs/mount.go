@@ -85,7 +85,7 @@ func runMount(in *invocation) error {
 	}
 	// The daemon keeps no directory busy but the two it is about.
 	if err := os.Chdir("/"); err != nil {
-		return err
+		return reportReady(pipe, err)
 	}
 	d := &daemon{store: store, mnt: mnt, settings: settings, log: logger, backend: newBackend(), openFirst: openFirst}
 	return runDaemon(d, pipe)
