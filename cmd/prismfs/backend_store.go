@@ -5,6 +5,7 @@ import (
 	"log"
 	"os"
 	"runtime"
+	"strings"
 	"syscall"
 
 	"prismfs/fs"
@@ -104,11 +105,19 @@ func (v *storeVolume) Status() (any, error) {
 }
 
 func (v *storeVolume) Stats() (any, error) {
-	var requests any
+	stats := map[string]any{"store": v.Store.Status()}
 	if v.handler != nil {
-		requests = v.handler.Stats()
+		h := v.handler.Stats()
+		requests := map[string]uint64{}
+		for op, n := range h.Requests {
+			if n > 0 {
+				requests[strings.ToLower(fs.OpName(uint32(op)))] = n
+			}
+		}
+		stats["requests"] = requests
+		stats["parked"], stats["async"], stats["errors"] = h.Parked, h.Async, h.Errors
 	}
-	return map[string]any{"store": v.Store.Status(), "requests": requests}, nil
+	return stats, nil
 }
 
 func (v *storeVolume) GC() error { return v.CollectGarbage() }

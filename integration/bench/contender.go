@@ -154,7 +154,7 @@ func (c *prismfs) ask(command string, into any) error {
 
 // prismfsStats is what the tables use of `prismfs stats --json`.
 type prismfsStats struct {
-	Requests struct{ Requests []int64 } `json:"requests"`
+	Requests map[string]int64 `json:"requests"`
 	Store    struct {
 		Lanes []laneStats `json:"lanes"`
 	} `json:"store"`
@@ -165,30 +165,7 @@ func (c *prismfs) requests() (map[string]int64, error) {
 	if err := c.ask("stats", &st); err != nil {
 		return nil, err
 	}
-	byName := map[string]int64{}
-	for op, n := range st.Requests.Requests {
-		if n > 0 {
-			byName[opcodeName(op)] = n
-		}
-	}
-	return byName, nil
-}
-
-// opcodeName names a request as in linux/fuse.h.
-func opcodeName(op int) string {
-	names := map[int]string{
-		1: "lookup", 2: "forget", 3: "getattr", 4: "setattr", 5: "readlink", 6: "symlink", 8: "mknod", 9: "mkdir",
-		10: "unlink", 11: "rmdir", 12: "rename", 13: "link", 14: "open", 15: "read", 16: "write", 17: "statfs",
-		18: "release", 20: "fsync", 21: "setxattr", 22: "getxattr", 23: "listxattr", 24: "removexattr", 25: "flush",
-		26: "init", 27: "opendir", 28: "readdir", 29: "releasedir", 30: "fsyncdir", 31: "getlk", 32: "setlk",
-		33: "setlkw", 34: "access", 35: "create", 36: "interrupt", 38: "destroy", 39: "ioctl", 40: "poll",
-		42: "batch-forget", 43: "fallocate", 44: "readdirplus", 45: "rename2", 46: "lseek", 47: "copy-range",
-		49: "removemapping", 50: "syncfs", 51: "tmpfile", 52: "statx", 53: "copy-range-64",
-	}
-	if n, ok := names[op]; ok {
-		return n
-	}
-	return fmt.Sprintf("op%d", op)
+	return st.Requests, nil
 }
 
 // loopback is go-fuse's example over a directory of the image.
