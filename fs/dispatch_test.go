@@ -679,6 +679,8 @@ func inlineRequest(tb testing.TB, op uint32, in, data []byte) *Request {
 type nullTransport struct{}
 
 func (nullTransport) answered(*Request) {}
+func (nullTransport) hasRing() bool     { return false }
+
 func (nullTransport) submitRead(*Request, int, int64, []byte, *lanes.Job) bool {
 	return false
 }
@@ -778,6 +780,8 @@ func BenchmarkParked(b *testing.B) {
 type signalTransport chan struct{}
 
 func (s signalTransport) answered(*Request) { s <- struct{}{} }
+func (signalTransport) hasRing() bool       { return false }
+
 func (s signalTransport) submitRead(*Request, int, int64, []byte, *lanes.Job) bool {
 	return false
 }

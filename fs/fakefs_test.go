@@ -212,6 +212,8 @@ func (t *fakeTransport) answered(r *Request) {
 	t.answers <- answer{bytes.Clone(r.Out[:r.n]), r.errno, r.quiet}
 }
 
+func (t *fakeTransport) hasRing() bool { return t.ring != nil || t.ringErr != nil }
+
 func (t *fakeTransport) submitRead(r *Request, fd int, off int64, dst []byte, done *lanes.Job) bool {
 	if t.ring == nil && t.ringErr == nil {
 		return false

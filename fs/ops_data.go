@@ -18,14 +18,15 @@ func (d *Dispatcher) opRead(c *call, w metadata.Wait) (int, error) {
 	if le.Uint32(in[32:])&syscall.O_DIRECT == 0 {
 		d.cached.add(ino)
 	}
-	if w == metadata.Block {
-		return d.st.Read(w, ino, off, dst, nil)
-	}
+	// A parked read leaves its lane's worker as soon as it knows where the bytes
+	// are; only the transport's own thread may use the transport's ring.
+	inHandle := w == metadata.NoWait
+	c.plan.Ring = inHandle && c.r.HasRing()
 	n, err := d.st.Read(w, ino, off, dst, &c.plan)
 	if err != nil || len(c.plan.Pieces) == 0 {
 		return n, err
 	}
-	c.startRead()
+	c.startRead(inHandle)
 	return 0, errAsync
 }
 
@@ -41,10 +42,10 @@ const inlineFinish = 128 << 10
 // the transport's own ring if it has one, else all at once through the disk. The
 // call may be over and in use for another request when the last piece has been
 // submitted.
-func (c *call) startRead() {
+func (c *call) startRead(inHandle bool) {
 	c.d.async.Add(1)
 	pieces := c.plan.Pieces
-	if len(pieces) == 1 {
+	if inHandle && len(pieces) == 1 {
 		p := &pieces[0]
 		c.readDone.Run = ringReadDone
 		if fd := p.File.Fd(); fd >= 0 && within(p.Buf, c.r.Out) && c.r.SubmitRead(fd, p.Off, p.Buf, &c.readDone) {

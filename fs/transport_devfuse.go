@@ -140,6 +140,8 @@ func (t *devfuse) answered(r *Request) {
 	}
 }
 
+func (t *devfuse) hasRing() bool { return false }
+
 func (t *devfuse) submitRead(*Request, int, int64, []byte, *lanes.Job) bool { return false }
 
 func (t *devfuse) Close() {

@@ -477,6 +477,8 @@ func (e *entry) commit() {
 	e.q.submit(e, cmdCommitAndFetch)
 }
 
+func (e *entry) hasRing() bool { return true }
+
 // submitRead implements replier, on the queue's thread.
 func (e *entry) submitRead(r *Request, fd int, off int64, dst []byte, done *lanes.Job) bool {
 	if e.reading || len(dst) == 0 {

@@ -169,6 +169,8 @@ type replier interface {
 	answered(r *Request)
 	// submitRead is SubmitRead.
 	submitRead(r *Request, fd int, off int64, dst []byte, done *lanes.Job) bool
+	// hasRing is HasRing.
+	hasRing() bool
 }
 
 // Opcode is the operation, one of the Op constants or something newer.
@@ -229,6 +231,9 @@ func (r *Request) NoReply() {
 func (r *Request) SubmitRead(fd int, off int64, dst []byte, done *lanes.Job) bool {
 	return r.owner.submitRead(r, fd, off, dst, done)
 }
+
+// HasRing says whether SubmitRead ever does anything for this request.
+func (r *Request) HasRing() bool { return r.owner.hasRing() }
 
 // take makes the request handling, with the given parts, and checks that they
 // are what their opcode promises, so that no handler has to: see decode.

@@ -18,7 +18,9 @@ import (
 // noReplier owns the requests of tests that answer nobody.
 type noReplier struct{}
 
-func (noReplier) answered(*Request)                                        {}
+func (noReplier) answered(*Request) {}
+func (noReplier) hasRing() bool     { return false }
+
 func (noReplier) submitRead(*Request, int, int64, []byte, *lanes.Job) bool { return false }
 
 // message is a request as read(2) gives it.

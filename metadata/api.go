@@ -155,16 +155,21 @@ type Statfs struct {
 	NameMax             uint32
 }
 
-// ReadPlan is what a NoWait read leaves for the disk: pieces that some ring or
+// ReadPlan is what a read leaves for the disk: pieces that some ring or
 // lane fills, after which Finish verifies and assembles them.
 //
 //   - Shape: every Buf lies in the read's destination or in memory of the plan.
 //   - Ownership: pieces pin their segment until Finish or Abort, one of which
 //     must be called exactly once if Pieces is not empty.
 type ReadPlan struct {
+	// Ring, set by the caller, says that a single piece will be read by a ring
+	// that looks into the page cache itself: then Read does not do so first.
+	Ring bool
+
 	N      int // bytes of the whole read once finished
 	Pieces []Piece
 	fix    []pieceFix
+	want   int // bytes of the whole read
 }
 
 // Piece is one contiguous read of a data-log segment: fill Buf from File at Off.
@@ -194,7 +199,7 @@ type FS interface {
 	Rmdir(w Wait, parent Ino, name []byte) error
 	Rename(w Wait, oldParent Ino, oldName []byte, newParent Ino, newName []byte, flags uint32) error
 	// Read fills dst from offset off and returns the bytes read (short at the
-	// end of the file). Under NoWait with a non-nil plan it may instead return
+	// end of the file). With a non-nil plan it may instead return
 	// with plan.Pieces to be read and plan.N set (n is then 0).
 	Read(w Wait, ino Ino, off uint64, dst []byte, plan *ReadPlan) (n int, err error)
 	Write(w Wait, ino Ino, off uint64, data []byte, flags WriteFlags) error

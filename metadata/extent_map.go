@@ -36,8 +36,8 @@ type extentMap struct {
 }
 
 const (
-	windowLoad   = 64       // extents read at a time, at least
-	windowSplit  = 256      // a window of more is stored as two or more
+	windowLoad   = 256      // extents read at a time, at least
+	windowSplit  = 512      // a window of more is stored as two or more
 	extentMapMax = 64 << 10 // extents kept of one file
 	extentMem    = 160      // bytes that one takes: itself and, mostly, 32 checksums
 )

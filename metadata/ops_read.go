@@ -93,6 +93,9 @@ func (s *Store) read(w Wait, ino Ino, off uint64, dst []byte, plan *ReadPlan) (k
 	if left := n.attr.Size - off; uint64(len(dst)) > left {
 		dst = dst[:left]
 	}
+	if plan != nil {
+		plan.want = len(dst)
+	}
 	var win window
 	if !n.attr.Inline && n.attr.Blocks > 0 {
 		var ok bool
@@ -198,16 +201,19 @@ func (s *Store) readWindow(w Wait, ino Ino, win *window, off uint64, dst []byte,
 func (s *Store) readExtent(w Wait, ino Ino, e *extent, pos uint64, dst []byte, plan *ReadPlan) error {
 	x := e.log()
 	skip := int(pos - e.off)
+	toRing := plan != nil && plan.Ring && len(dst) == plan.want
 	for {
-		err := s.dlog.ReadAt(&x, skip, dst, w == NoWait)
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, uring.ErrWouldBlock) {
-			return s.damage("data", ino, pos, err)
-		}
-		if plan == nil {
-			return ErrWouldBlock
+		if !toRing {
+			err := s.dlog.ReadAt(&x, skip, dst, w == NoWait || plan != nil)
+			if err == nil {
+				return nil
+			}
+			if !errors.Is(err, uring.ErrWouldBlock) {
+				return s.damage("data", ino, pos, err)
+			}
+			if plan == nil {
+				return ErrWouldBlock
+			}
 		}
 		seg, inMemory, err := s.dlog.Locate(&x, w == NoWait)
 		if errors.Is(err, uring.ErrWouldBlock) {
@@ -218,6 +224,7 @@ func (s *Store) readExtent(w Wait, ino Ino, e *extent, pos uint64, dst []byte, p
 		}
 		if inMemory {
 			seg.Release()
+			toRing = false
 			continue
 		}
 		lo := skip &^ (BlockSize - 1)
