@@ -2,9 +2,12 @@ package metadata_test
 
 import (
 	"errors"
+	"path"
+	"syscall"
 	"testing"
 
 	"prismfs/metadata"
+	"prismfs/uring"
 	"prismfs/uring/simdisk"
 )
 
@@ -124,5 +127,36 @@ func TestReservedIsKept(t *testing.T) {
 	check(t, s) // waits for the deletions
 	if now := free(); now < before*9/10 {
 		t.Fatalf("%d bytes are free, %d were", now, before)
+	}
+}
+
+// TestSyncWithoutSpace: a sync of the disk that says "no space", as on a thin
+// device, has lost what was acknowledged. It must turn the store read-only and
+// not pass for a full disk, which ends.
+func TestSyncWithoutSpace(t *testing.T) {
+	for _, ext := range []string{".seg", ".log"} {
+		l := newLanes(t)
+		disk := simdisk.New(1)
+		s := newStore(t, disk, l)
+		f := makeInode(t, s, metadata.RootIno, "f", 0100644, 0)
+		if err := s.Write(metadata.Block, f, 0, make([]byte, 256<<10), 0); err != nil {
+			t.Fatal(err)
+		}
+		disk.OnOp(func(op simdisk.Op) error {
+			if op.Kind == simdisk.OpDatasync && path.Ext(op.Name) == ext {
+				return uring.WrapError("datasync", op.Name, syscall.ENOSPC)
+			}
+			return nil
+		})
+		err := s.Sync()
+		disk.OnOp(nil)
+		again := s.Sync()
+		if err == nil || errors.Is(err, metadata.ErrNoSpace) || again == nil || errors.Is(again, metadata.ErrNoSpace) {
+			t.Errorf("%s: the sync that failed says %v, the next one %v", ext, err, again)
+		}
+		if err := s.Write(metadata.Block, f, 0, []byte("x"), 0); !errors.Is(err, metadata.ErrReadOnly) {
+			t.Errorf("%s: a write after the failed sync: %v", ext, err)
+		}
+		s.Close() // fails
 	}
 }

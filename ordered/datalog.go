@@ -258,7 +258,7 @@ func (d *DataLog) Stats() DataLogStats {
 func (d *DataLog) fail(err error) error {
 	d.mu.Lock()
 	if d.err == nil {
-		d.err = fmt.Errorf("%w: %w", ErrFailed, err)
+		d.err = failed(err)
 	}
 	err = d.err
 	d.room.Broadcast()

@@ -1,6 +1,11 @@
 package ordered
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+
+	"prismfs/uring"
+)
 
 var (
 	// ErrCorrupt: bytes that were durable are not what was written. The text
@@ -19,3 +24,13 @@ var (
 	// ErrNoSegment: no such segment.
 	ErrNoSegment = errors.New("ordered: no such segment")
 )
+
+// failed makes the error of a write or sync final. Whatever it was, it does not
+// end when room returns: a sync that says ErrNoSpace, as on a thin device, has
+// lost bytes like any other, and nobody may take the log's state for a full disk.
+func failed(err error) error {
+	if errors.Is(err, uring.ErrNoSpace) {
+		return fmt.Errorf("%w: %v", ErrFailed, err)
+	}
+	return fmt.Errorf("%w: %w", ErrFailed, err)
+}

@@ -455,6 +455,35 @@ func TestFailedSyncIsFinal(t *testing.T) {
 	}
 }
 
+// Goal: a sync that says "no space", as on a thin device, is a failure like any
+// other: nobody is to wait for room that proves nothing.
+func TestSyncWithoutSpaceIsFinal(t *testing.T) {
+	disk := simdisk.New(1)
+	l := createLog(t, ordered.LogOptions{Disk: disk, Name: "1.log", Number: 1, FlushDelay: time.Hour})
+	d := openDataLog(t, ordered.DataLogOptions{Disk: disk, FlushDelay: time.Hour})
+	end := appendAll(t, l, []byte("b"))[0]
+	mustAppend(t, d, []byte("prism"))
+	disk.OnOp(func(op simdisk.Op) error {
+		if op.Kind == simdisk.OpDatasync {
+			return uring.WrapError("datasync", op.Name, syscall.ENOSPC)
+		}
+		return nil
+	})
+	err := l.Sync(end)
+	_, derr := d.Sync()
+	disk.OnOp(nil)
+	_, aerr := l.Append(nil)
+	_, _, daerr := d.Append(1, 0, []byte("x"), false)
+	for what, err := range map[string]error{
+		"sync of the log": err, "sync of the data log": derr, "append to the log": aerr,
+		"append to the data log": daerr, "close of the log": l.Close(), "close of the data log": d.Close(),
+	} {
+		if !errors.Is(err, ordered.ErrFailed) || errors.Is(err, uring.ErrNoSpace) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
 // Goal: no space is an error of the Append that meets it, has no effect, and
 // ends when room returns; nothing acknowledged is lost.
 func TestLogNoSpace(t *testing.T) {

@@ -264,7 +264,7 @@ func (l *Log) extend(need int64) error {
 func (l *Log) fail(err error) error {
 	l.mu.Lock()
 	if l.err == nil {
-		l.err = fmt.Errorf("%w: %w", ErrFailed, err)
+		l.err = failed(err)
 	}
 	err = l.err
 	l.mu.Unlock()
