@@ -206,9 +206,6 @@ func readManifest(disk uring.Disk, dir string, num FileNum, p ordered.Profile) (
 		}
 		return nil
 	})
-	if errors.Is(err, ordered.ErrCorrupt) {
-		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
-	}
 	if err == nil && (!seenLog || !seenNext || !seenSeq) {
 		err = fmt.Errorf("log number, next file or last sequence missing: %w", ErrCorrupt)
 	}

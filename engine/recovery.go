@@ -169,7 +169,9 @@ func (r *recovery) readManifest() error {
 	if err != nil {
 		return err
 	}
-	if r.state, err = readManifest(db.disk, db.dir, num, db.opts.Profile); err != nil {
+	if r.state, err = readManifest(db.disk, db.dir, num, db.opts.Profile); errors.Is(err, uring.ErrNotExist) {
+		return fmt.Errorf("%w, but %s names it: %w", err, currentFileName(db.dir), ErrCorrupt)
+	} else if err != nil {
 		return err
 	}
 	if got, want := r.state.comparator, comparatorName(db.opts.Profile); got != want {
@@ -285,9 +287,6 @@ func (r *recovery) scan() error {
 			return nil
 		}
 		if err != nil {
-			if errors.Is(err, ordered.ErrCorrupt) {
-				err = fmt.Errorf("%w: %w", ErrCorrupt, err)
-			}
 			err = fmt.Errorf("engine: replay %s: %w", name, err)
 			if !db.opts.Salvage || !errors.Is(err, ErrCorrupt) {
 				return err

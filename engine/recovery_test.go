@@ -522,3 +522,21 @@ func TestManifestIsBounded(t *testing.T) {
 	wantGet(t, db, "a", "1")
 	mustClose(t, db)
 }
+
+// TestCurrentNamesNoManifest: CURRENT that names a manifest which is not there
+// is damage.
+func TestCurrentNamesNoManifest(t *testing.T) {
+	d := simdisk.New(1)
+	o := simOptions(t, d)
+	newStore(t, o)
+	num, err := readCurrent(d, "db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Remove(manifestFileName("db", num)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(o); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("open: %v", err)
+	}
+}

@@ -113,6 +113,41 @@ func TestMkfsRefuses(t *testing.T) {
 	}
 }
 
+// TestDamagedEngine: fsck ends with the code for damage, whatever file of the
+// engine is hit.
+func TestDamagedEngine(t *testing.T) {
+	m := newMount(t)
+	for i := range 300 {
+		writeFile(t, m.path(fmt.Sprintf("f%d", i)), []byte("a"))
+	}
+	mustPrismfs(t, "compact", m.dir)
+	m.umount()
+	for _, c := range []struct {
+		pattern string
+		damage  func(b []byte) []byte
+	}{
+		{"*.ldb", func(b []byte) []byte { b[len(b)/3] ^= 4; return b }},
+		{"*.ldb", func(b []byte) []byte { return b[:len(b)/2] }},
+		{"MANIFEST-*", func(b []byte) []byte { b[20] ^= 4; return b }},
+		{"MANIFEST-*", func(b []byte) []byte { return b[:60] }},
+		{"CURRENT", func(b []byte) []byte { b[9] = '9'; return b }},
+		{"CURRENT", func(b []byte) []byte { return b[:5] }},
+	} {
+		names, err := filepath.Glob(filepath.Join(m.store, "db", c.pattern))
+		check(t, err)
+		if len(names) == 0 {
+			t.Fatalf("no %s", c.pattern)
+		}
+		good, err := os.ReadFile(names[0])
+		check(t, err)
+		check(t, os.WriteFile(names[0], c.damage(bytes.Clone(good)), 0o600))
+		r := prismfs(t, "fsck", m.store)
+		refuse(t, exitDamaged, r)
+		check(t, os.WriteFile(names[0], good, 0o600))
+	}
+	mustPrismfs(t, "fsck", m.store)
+}
+
 // TestSuperblock: a damaged or newer superblock is refused and, put right
 // again, mounts.
 func TestSuperblock(t *testing.T) {

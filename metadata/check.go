@@ -2,6 +2,7 @@ package metadata
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"prismfs/engine"
@@ -48,7 +49,12 @@ func (s *Store) Check(report func(problem string)) (CheckReport, error) {
 	if err := s.db.Check(func(problem error) { c.problem("%v", problem) }); err != nil {
 		return c.rep, err
 	}
-	if err := c.scan(); err != nil {
+	switch err := c.scan(); {
+	case errors.Is(err, engine.ErrCorrupt):
+		// What cannot be read would be missed everywhere.
+		c.problem("names, inodes and data are checked only up to a damaged table: %v", err)
+		return c.rep, nil
+	case err != nil:
 		return c.rep, err
 	}
 	c.judgeInodes()

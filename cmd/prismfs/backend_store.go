@@ -44,6 +44,14 @@ func storeFailure(dir string, err error) error {
 	return failf(exitSystem, "%s: %v", dir, err)
 }
 
+// checkFailure is storeFailure for fsck, which does not advise fsck.
+func checkFailure(dir string, err error) error {
+	if errors.Is(err, metadata.ErrCorrupt) {
+		return failf(exitDamaged, "%s is damaged so that it cannot be opened: %v: keep a copy of the store", dir, err)
+	}
+	return storeFailure(dir, err)
+}
+
 func (storeBackend) mkfs(dir string, s *mkfsSettings) error {
 	return storeFailure(dir, metadata.Mkfs(metadata.MkfsOptions{Dir: dir, Label: s.label, Force: s.force, Uid: uint32(os.Getuid()), Gid: uint32(os.Getgid())}))
 }
@@ -161,14 +169,14 @@ func (storeBackend) check(dir string, report func(problem string)) (details any,
 		return nil, err
 	}
 	if err != nil {
-		return nil, storeFailure(dir, err)
+		return nil, checkFailure(dir, err)
 	}
 	rep, err := st.Check(report)
 	if cerr := st.Close(); err == nil {
 		err = cerr
 	}
 	if err != nil {
-		return rep, storeFailure(dir, err)
+		return rep, checkFailure(dir, err)
 	}
 	return rep, nil
 }
