@@ -23,6 +23,9 @@ const (
 	lockName  = "lock"
 )
 
+// DefaultMemory is the budget for caches and buffers, in bytes, where none is given.
+const DefaultMemory = 256 << 20
+
 // Options configure an opened store. Zero values take the defaults.
 type Options struct {
 	Dir      string        // the store's directory; ignored when Disk is given
@@ -55,7 +58,6 @@ type Options struct {
 }
 
 const (
-	defaultMemory = 256 << 20
 	defaultCommit = time.Second
 	leaseSize     = 1 << 20
 	redoMax       = 64 << 10
@@ -152,7 +154,7 @@ func newStore(o Options) *Store {
 		s.now = time.Now
 	}
 	if s.opts.Memory <= 0 {
-		s.opts.Memory = defaultMemory
+		s.opts.Memory = DefaultMemory
 	}
 	if s.opts.Commit <= 0 {
 		s.opts.Commit = defaultCommit

@@ -5,6 +5,7 @@ import (
 	"log"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -67,6 +68,14 @@ func (storeBackend) open(dir string, s *mountSettings, l *log.Logger) (volume, e
 	// Threads that wait in the kernel for requests keep their share of
 	// GOMAXPROCS; what they hand over must not wait for them.
 	runtime.GOMAXPROCS(max(8, 2*runtime.NumCPU()))
+	// The Go heap holds the inode cache, a quarter of the budget, and buffers of
+	// a fixed size; blocks and requests lie outside. Without a limit it would
+	// double before each collection.
+	memory := s.cache
+	if memory == 0 {
+		memory = metadata.DefaultMemory
+	}
+	debug.SetMemoryLimit(memory/4 + fixedHeap)
 	o := metadata.Options{
 		Dir: dir, ReadOnly: s.readOnly, Commit: s.commit, Memory: s.cache,
 		NoAtime: s.atime == "noatime", StrictAtime: s.atime == "strictatime", Logf: l.Printf,
@@ -86,6 +95,14 @@ func (storeBackend) open(dir string, s *mountSettings, l *log.Logger) (volume, e
 	}
 	return &storeVolume{Store: st}, nil
 }
+
+// fixedHeap is what the Go heap needs beside the caches, with room for garbage:
+// memtables, the data log's tail, the kernel's references.
+const fixedHeap = 128 << 20
+
+// requestMemory is the budget for the transport's buffers: each queue wants a
+// few of a megabyte.
+func requestMemory() int64 { return max(32<<20, int64(runtime.NumCPU())*8<<20) }
 
 // storeVolume is an open store with its handler, once it is mounted.
 type storeVolume struct {
@@ -140,8 +157,9 @@ func (storeBackend) mount(v volume, store, mnt string, s *mountSettings, l *log.
 		ReadOnly: readOnly, Suid: s.suid, Dev: s.dev, Flags: s.kernelFlags(),
 		EnableACL: s.acl,
 		Writeback: s.writeback, NoStrictLimit: s.writeback, MaxRatio: map[bool]int{true: 100}[s.writeback],
-		URing: map[string]fs.URingMode{"on": fs.URingOn, "off": fs.URingOff}[s.fuseURing],
-		Logf:  l.Printf,
+		URing:  map[string]fs.URingMode{"on": fs.URingOn, "off": fs.URingOff}[s.fuseURing],
+		Memory: requestMemory(),
+		Logf:   l.Printf,
 	}, sv.handler)
 	switch {
 	case err == nil:
