@@ -54,6 +54,9 @@ func TestDeletedIsFree(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Forget(f, 1)
+		if now := free(); now < before*3/4 {
+			t.Fatalf("round %d: %d bytes are free at once, %d were", round, now, before)
+		}
 		g := makeInode(t, s, metadata.RootIno, "g", 0100644, 0)
 		if err := s.Fallocate(metadata.Block, g, 0, 0, uint64(before)*3/4); err != nil {
 			t.Fatalf("round %d: nothing can be reserved after a deletion: %v", round, err)

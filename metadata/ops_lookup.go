@@ -96,7 +96,11 @@ func (s *Store) Getattr(w Wait, ino Ino, out *Attr) error { return s.getattr(w, 
 // Forget implements FS.
 func (s *Store) Forget(ino Ino, n uint64) {
 	if s.refs.sub(ino, n) {
-		s.reclaimer.add(ino)
+		var a Attr
+		if s.getattr(NoWait, ino, &a) != nil {
+			a.Blocks = 0 // only statfs(2) would want to know
+		}
+		s.reclaimer.add(ino, int64(a.Blocks)*512)
 	}
 }
 

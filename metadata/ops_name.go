@@ -427,7 +427,7 @@ func (l linkDrop) done(s *Store) {
 	}
 	l.n.attr = l.a
 	if l.a.Nlink == 0 && s.refs.orphan(l.n.ino) == 0 {
-		s.reclaimer.add(l.n.ino)
+		s.reclaimer.add(l.n.ino, int64(l.a.Blocks)*512)
 	}
 }
 

@@ -17,7 +17,8 @@ var orphanUnlinked = []byte{1}
 type reclaimer struct {
 	mu      sync.Mutex
 	idle    sync.Cond // ended has grown, or closed is set
-	queue   []Ino
+	queue   []orphan
+	owed    int64 // bytes that the orphans queued or under way still take
 	busy    bool
 	taken   uint64 // orphans that batches, ended or not, have taken off the queue
 	ended   uint64 // of those, the ones whose batch has ended
@@ -25,6 +26,13 @@ type reclaimer struct {
 	closed  bool
 	wake    chan struct{}
 	stopped chan struct{}
+}
+
+// orphan is an inode to delete, and the bytes that it takes as far as they are
+// known.
+type orphan struct {
+	ino   Ino
+	bytes int64
 }
 
 // reclaimBatch is how many orphans go in one engine batch; reclaimKeys bounds
@@ -40,9 +48,10 @@ func (r *reclaimer) init() {
 	r.stopped = make(chan struct{})
 }
 
-func (r *reclaimer) add(ino Ino) {
+func (r *reclaimer) add(ino Ino, bytes int64) {
 	r.mu.Lock()
-	r.queue = append(r.queue, ino)
+	r.queue = append(r.queue, orphan{ino, bytes})
+	r.owed += bytes
 	r.mu.Unlock()
 	r.kick()
 }
@@ -58,11 +67,15 @@ func (r *reclaimer) start(s *Store) {
 	r.running = true
 	go func() {
 		defer close(r.stopped)
+		var batch []Ino
+		var bytes int64 // of the batch
 		for range r.wake {
 			for {
 				r.mu.Lock()
 				closed := r.closed
 				r.ended = r.taken
+				r.owed -= bytes
+				bytes = 0
 				r.idle.Broadcast()
 				if len(r.queue) == 0 || closed {
 					r.busy = false
@@ -73,7 +86,11 @@ func (r *reclaimer) start(s *Store) {
 					break
 				}
 				k := min(len(r.queue), reclaimBatch)
-				batch := append([]Ino(nil), r.queue[:k]...)
+				batch = batch[:0]
+				for _, o := range r.queue[:k] {
+					batch = append(batch, o.ino)
+					bytes += o.bytes
+				}
 				r.queue = r.queue[k:]
 				r.taken += uint64(k)
 				r.busy = true
@@ -98,6 +115,13 @@ func (r *reclaimer) halt() {
 	r.mu.Unlock()
 	r.kick()
 	<-r.stopped
+}
+
+// owing is what statfs(2) may count as free before it is, in bytes.
+func (r *reclaimer) owing() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.owed
 }
 
 // drain waits until the orphans queued by now are gone and says whether there
@@ -239,7 +263,7 @@ func (s *Store) collectOrphans() error {
 		if err != nil {
 			return err
 		}
-		s.reclaimer.add(k.ino)
+		s.reclaimer.add(k.ino, 0)
 	}
 	return it.Err()
 }

@@ -136,7 +136,8 @@ func (s *Store) freeSpace() (free, total int64, err error) {
 		return 0, 0, err
 	}
 	dead, spare := s.unusedSpace()
-	return max(int64(sp.Free)+dead+spare-s.space.reserve-s.promised(), 0), int64(sp.Total), nil
+	free = int64(sp.Free) + dead + spare + s.reclaimer.owing() - s.space.reserve - s.promised()
+	return clamp(free, 0, int64(sp.Total)), int64(sp.Total), nil
 }
 
 // Statfs implements FS.

@@ -120,7 +120,7 @@ kill_tree() {
 (
 	while sleep 5 && kill -0 $check 2>/dev/null; do
 		pgrep -f "^[^ ]*bash $work/suite/tests/" | while read -r pid; do
-			[ "$(ps -o etimes= -p $pid)" -gt "${TEST_SECONDS:-900}" ] || continue
+			age=$(ps -o etimes= -p $pid) && [ "$age" -gt "${TEST_SECONDS:-900}" ] || continue
 			echo "killed after ${TEST_SECONDS:-900} seconds" >>"$work/check.out"
 			kill_tree $pid
 		done
