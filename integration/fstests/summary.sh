@@ -11,11 +11,11 @@ awk '
 		t = $1
 		if ($0 ~ /\[not run\]/) s = "notrun"
 		else if ($0 ~ /\[expunged\]/) s = "expunged"
-		else if ($0 ~ /\[failed|- output mismatch|_check_|\[dmesg|is inconsistent/) s = "fail"
+		else if ($0 ~ /\[failed|- output mismatch|killed after|_check_|\[dmesg|is inconsistent/) s = "fail"
 		else s = "pass"
 		if (result[t] != "fail") result[t] = s
 	}
-	/_prismfs_fsck:|^_check_.*: something found/ { if (t != "") result[t] = "fail" }
+	/^\[failed|^killed after|_prismfs_fsck:|^_check_.*: something found/ { if (t != "") result[t] = "fail" }
 	END { for (t in result) print t, result[t] }
 ' "$out" | sort >"$tmp/all"
 grep -E ' (fail|notrun)$' "$tmp/all" >"$tmp/now"
