@@ -89,7 +89,10 @@ func crash(t *testing.T, load crashLoad) {
 }
 
 // startProcess runs a program in a process group of its own; stop waits for
-// its end, which the kill brings about.
+// its end, which the kill brings about. A program may take it badly that its
+// files are gone: git pack-objects then runs in circles at times. That is its own
+// affair as long as it can be ended; what must not be is a process that the
+// kernel holds for an answer of the dead daemon.
 func startProcess(t *testing.T, dir, name string, args ...string) (stop func()) {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -102,11 +105,15 @@ func startProcess(t *testing.T, dir, name string, args ...string) (stop func()) 
 		go func() { cmd.Wait(); close(done) }()
 		select {
 		case <-done:
-		case <-time.After(patience):
-			t.Errorf("%s does not end after its file system is gone", name)
+		case <-time.After(patience / 4):
+			t.Logf("%s runs on after its file system is gone: killed", name)
 		}
 		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-		<-done
+		select {
+		case <-done:
+		case <-time.After(patience):
+			t.Fatalf("%s cannot be killed after its file system is gone", name)
+		}
 	}
 }
 
