@@ -90,9 +90,10 @@ func crash(t *testing.T, load crashLoad) {
 
 // startProcess runs a program in a process group of its own; stop waits for
 // its end, which the kill brings about. A program may take it badly that its
-// files are gone: git pack-objects then runs in circles at times. That is its own
-// affair as long as it can be ended; what must not be is a process that the
-// kernel holds for an answer of the dead daemon.
+// files are gone: git pack-objects reads a directory again and again, though
+// getdents(2) answers ENOTCONN each time. That is its own affair as long as it can
+// be ended; what must not be is a process that the kernel holds for an answer of
+// the dead daemon.
 func startProcess(t *testing.T, dir, name string, args ...string) (stop func()) {
 	t.Helper()
 	cmd := exec.Command(name, args...)
