@@ -83,7 +83,7 @@ type DataLog struct {
 	rolling  bool       // guarded by mu; next is being made
 	rollErr  error      // guarded by mu; why the last attempt failed
 	nextNum  uint32     // guarded by mu; number of the next segment to make
-	unsynced []*Segment // guarded by mu; with bytes of this session to sync, each pinned, oldest first
+	unsynced []*Segment // guarded by mu; with bytes of this opening to sync, each pinned, oldest first
 	chunks   []*chunk   // guarded by mu; oldest first, the last is appended to unless closed
 	buffers  int        // guarded by mu; buffers in existence
 	overlay  []*chunk   // guarded by mu; redo of a read-only store
@@ -91,7 +91,7 @@ type DataLog struct {
 	redone   map[uint32]*Segment
 
 	// Positions, guarded by mu. A stream position counts the bytes of records
-	// of this session; it is what int64 fields mean here.
+	// of this opening; it is what int64 fields mean here.
 	tail          Pos
 	tailStream    int64
 	takenStream   int64 // the flusher has taken the bytes up to here
@@ -237,7 +237,7 @@ func (d *DataLog) Durable() Pos {
 
 // DataLogStats is a snapshot of counters.
 type DataLogStats struct {
-	Appended  int64 // bytes of records in this session
+	Appended  int64 // bytes of records in this opening
 	Undurable int64 // bytes not yet synced, be they redone or not
 	Memory    int64 // bytes of the tail's buffers
 	Syncs     int64 // syncs of Appended so far

@@ -32,9 +32,9 @@ type Segment struct {
 
 	// Guarded by d.mu.
 	size   int64 // length of the file
-	fill   int64 // end of the last record, for segments of this session
-	base   int64 // stream position of offset 0, for segments of this session
-	synced int64 // offset up to which this session has synced
+	fill   int64 // end of the last record, for segments of this opening
+	base   int64 // stream position of offset 0, for segments of this opening
+	synced int64 // offset up to which this opening has synced
 	sealed bool  // no record will be added
 }
 
@@ -205,7 +205,7 @@ func (d *DataLog) allocateSegment(f uring.File) (size int64, err error) {
 type SegmentInfo struct {
 	Number uint32
 	Size   int64 // bytes of the file
-	// Used is the end of the last record for a segment of this session, else
+	// Used is the end of the last record for a segment of this opening, else
 	// Size.
 	Used   int64
 	Sealed bool // never written to again; Remove accepts it
