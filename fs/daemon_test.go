@@ -136,7 +136,7 @@ func daemonMain(s string) int {
 		if left = runtime.NumGoroutine() - before - 1; left <= 0 {
 			break
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // polls: goroutines end on their own
 	}
 	open := transportFDs() - fdsBefore
 	say("served goroutines=%d fds=%d err=%v", left, open, err)

@@ -242,7 +242,7 @@ func hold(t *testing.T, d *daemon, name string) (result chan error) {
 		result <- err
 	}()
 	for d.mustDo("holding") == before {
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // polls another process
 	}
 	return result
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 )
 
+// Every sleep in this file is in a synctest bubble and takes no time.
+
 // logged collects log lines.
 type logged struct {
 	mu    sync.Mutex

@@ -82,6 +82,9 @@ func (s *Store) gcRound() error {
 	s.counters.mu.Lock()
 	empty = slices.DeleteFunc(empty, func(seg uint32) bool { return s.counters.live[seg] != 0 })
 	s.counters.mu.Unlock()
+	if len(empty) == 0 {
+		return nil
+	}
 	if !s.opts.PlantedFreeEarly {
 		if err := s.barrierForGC(); err != nil {
 			return err

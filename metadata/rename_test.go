@@ -55,7 +55,7 @@ func TestRenameOfNamesThatChange(t *testing.T) {
 		defer close(done)
 		rename(from, "a", to, "b", 0)
 	}()
-	time.Sleep(50 * time.Millisecond) // until it waits; later it would find nothing changed
+	time.Sleep(50 * time.Millisecond) // until it waits for a lock, which cannot be seen; too short, the test only shows nothing
 	rename(to, "b", to, "c", RenameExchange)
 	s.wunlock(n)
 	<-done

@@ -321,7 +321,7 @@ func TestFlushDelay(t *testing.T) {
 		defer l.Close()
 		for range 3 {
 			appendAll(t, l, []byte("prism"))
-			time.Sleep(9 * time.Millisecond)
+			time.Sleep(9 * time.Millisecond) // the bubble's clock, as below
 			synctest.Wait()
 			if l.Buffered() == 0 {
 				t.Fatal("flushed early")

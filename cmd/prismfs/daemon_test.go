@@ -243,7 +243,7 @@ func TestDaemonWaitsForTheLock(t *testing.T) {
 	b.locked = true
 	go func() {
 		for b.tries.Load() < 3 {
-			time.Sleep(time.Millisecond)
+			time.Sleep(time.Millisecond) // polls the condition above
 		}
 		b.mu.Lock()
 		b.locked = false
